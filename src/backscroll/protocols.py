@@ -85,7 +85,7 @@ class Store(Protocol):
         """Store messages at the end of the thread, in one transaction; make the thread on first use.
 
         Every message stands at the next position of its thread. A message whose id the thread has already
-        (in any of its branches' current path) is not stored again.
+        (on the path that `key` names) is not stored again.
 
         Returns: the lines in the order of `messages`; for a repeated id the line that was there.
         Raises: StoreError; then none of them is stored.
@@ -97,10 +97,14 @@ class Store(Protocol):
         The thread's name stands for the branch from now on. The abandoned lines stay stored.
 
         Returns: the branch's own key.
+        Raises: NotFoundError where there is no such thread, or the position is not 0 to its next one.
         """
 
     def switch(self, key: ThreadKey, branch: str) -> None:
-        """Make an existing branch (or the root thread itself) the one that the thread's name stands for."""
+        """Make an existing branch the one that the thread's name stands for; `own_path` names the root's own lines.
+
+        Raises: NotFoundError, naming the branches that there are.
+        """
 
     def tail(self, key: ThreadKey, tokens: int) -> list[Line]:
         """The newest current lines, oldest first: as few as have `tokens` tokens together, or all there are."""
@@ -123,10 +127,12 @@ class Store(Protocol):
     def delete(self, user: str, thread: str | None = None, position: int | None = None) -> int:
         """Delete a user, a thread with its branches, or one line, with all that was derived from them.
 
-        Their bytes are in none of the store's files when this returns.
+        Their bytes are in none of the store's files when this returns. Deleting a branch takes those that grew from
+        it, and the thread's name goes back to its parent.
 
         Returns: how many lines were deleted.
-        Raises: NotFoundError when there is no such user, thread or line.
+        Raises: NotFoundError when there is no such user, thread or line; StoreBusyError where they are deleted and
+            another process still keeps their bytes.
         """
 
     def close(self) -> None:
@@ -148,7 +154,8 @@ class Index(Protocol):
         Args:
             rows: the lines.
             passages: for each line, the (start, end) characters of its text that each of its vectors stands for.
-            vectors: (sum of passages, d), in that order. A line deleted meanwhile is skipped.
+            vectors: (sum of passages, d), in that order. A line deleted or embedded meanwhile is
+                skipped; no passages at all mark a line as embedded.
         """
 
     def search(
@@ -157,9 +164,10 @@ class Index(Protocol):
         """The `max_lines` best current lines by cosine and as many by BM25, and the lines around them.
 
         Args:
-            scope: which lines may be seen.
+            scope: which lines may be seen; where it names no user, each user is scored by their own statistics.
             vector: (d,) unit; None searches by terms alone.
             terms: of the query, by `backscroll.terms`; may repeat no term.
+            max_lines: at least 1; a scope of no more lines is returned whole.
             reach: how many positions around each found line come along, on both sides.
         """
 

@@ -68,7 +68,7 @@ class Line:
         position: running integer in the thread, from 0, over all roles.
         speaker: the message's name, else its role.
         tokens: what it costs as a message of its own, by the store's counter (o200k_base).
-        offset: tokens of all the lines in front of it in its thread, by the same counter.
+        offset: tokens of the lines in front of it in its thread when it was stored, by the same counter.
     """
 
     row: int
@@ -113,7 +113,7 @@ class Scope:
 
     Attributes:
         user: the one user whose lines are searched; None only where the caller opted in to all users.
-        thread: one thread of that user; None for all of them.
+        thread: one thread of that user, or a branch by its own name; None for all of them.
         roles: roles whose lines are searched; empty for all.
     """
 
@@ -143,7 +143,7 @@ class Candidates:
         is_user: (n,) bool, whether the role is user.
         created_at: (n,) float64, seconds since 1970 UTC.
         dense: (n,) float32, cosine of the query and the line's best passage, -1 to 1; 0 where the dense side is off.
-        lexical: (n,) float32, BM25 of the line over the scope's own statistics, from 0.
+        lexical: (n,) float32, BM25 of the line by the statistics of its user's current lines, from 0.
         passage: (n,) int32, which passage of the line was nearest.
         families, speakers: what the indexes mean; a family is (user, thread).
     """

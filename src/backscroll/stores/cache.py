@@ -1,0 +1,111 @@
+"""The columns of the users searched last, kept in RAM and brought up to what the file holds before each search.
+
+What is new is told by the file itself (row numbers, vector numbers, two counters of the user), so that what other
+processes stored, embedded, forked or deleted is seen as well.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from itertools import islice
+
+import apsw
+
+from backscroll.stores.columns import Columns, LineRow, ThreadRow
+
+_VECTORS_A_TIME = 8_192  # bounds the RAM beside the matrix while it is filled
+
+
+@dataclass(slots=True)
+class _Held:
+    """One user's columns, and up to where the file was read into them."""
+
+    columns: Columns
+    deletions: int
+    forks: int
+    thread_id: int = 0
+    row: int = 0
+    next_vector: int = 0
+
+
+class ColumnsCache:
+    """Columns by user, the least recently searched ones let go first.
+
+    Args:
+        max_bytes: of all columns together; one user's are kept even where they alone take more.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._held: OrderedDict[int, _Held] = OrderedDict()
+
+    def columns_of(self, database: apsw.Connection, user: str) -> Columns | None:
+        """The user's columns as the file is now, in a read transaction; None where there is no such user."""
+        found = database.execute(
+            "SELECT user_id, deletions, forks, next_vector FROM users WHERE name = ?", (user,)
+        ).fetchone()
+        if found is None:
+            return None
+        user_id, deletions, forks, next_vector = found
+        held = self._held.get(user_id)
+        if held is None or held.deletions != deletions:
+            held = _Held(Columns(user_id, user), deletions, forks)
+        _read_threads(database, held, forks)
+        _read_lines(database, held)
+        if held.next_vector < next_vector:
+            _read_vectors(database, held, next_vector)
+        self._keep(user_id, held)
+        return held.columns
+
+    def forget(self) -> None:
+        """Let go of everything."""
+        self._held.clear()
+
+    def _keep(self, user_id: int, held: _Held) -> None:
+        self._held[user_id] = held
+        self._held.move_to_end(user_id)
+        taken = sum(one.columns.nbytes for one in self._held.values())
+        while taken > self._max_bytes and len(self._held) > 1:
+            _, oldest = self._held.popitem(last=False)
+            taken -= oldest.columns.nbytes
+
+
+def _read_threads(database: apsw.Connection, held: _Held, forks: int) -> None:
+    after = held.thread_id if held.forks == forks else 0
+    threads = [
+        ThreadRow(*row)
+        for row in database.execute(
+            "SELECT thread_id, name, family_id, parent_id, fork_position, head_id FROM threads "
+            "WHERE user_id = ? AND thread_id > ? ORDER BY thread_id",
+            (held.columns.user_id, after),
+        )
+    ]
+    if threads:
+        held.columns.set_threads(threads)
+        held.thread_id = threads[-1].thread_id
+    held.forks = forks
+
+
+def _read_lines(database: apsw.Connection, held: _Held) -> None:
+    lines = [
+        LineRow(*row)
+        for row in database.execute(
+            "SELECT row, thread_id, position, tokens, length, role, coalesce(speaker, role), created_at, terms "
+            "FROM lines WHERE user_id = ? AND row > ? ORDER BY row",
+            (held.columns.user_id, held.row),
+        )
+    ]
+    if lines:
+        held.columns.add_lines(lines)
+        held.row = lines[-1].row
+
+
+def _read_vectors(database: apsw.Connection, held: _Held, next_vector: int) -> None:
+    cursor = database.execute(
+        "SELECT row, vector FROM vectors WHERE user_id = ? AND number >= ? ORDER BY number",
+        (held.columns.user_id, held.next_vector),
+    )
+    expected = next_vector - held.next_vector
+    while batch := list(islice(cursor, _VECTORS_A_TIME)):
+        rows, stored = zip(*batch, strict=True)
+        held.columns.add_vectors(rows, list(stored), expected)
+    held.next_vector = next_vector

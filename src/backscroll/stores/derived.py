@@ -1,0 +1,130 @@
+"""Summaries and relevance buffers in the file: values about positions of a path.
+
+Each is kept with the thread that owns the last line it speaks of, so that it goes out of sight with that line when
+a branch leaves in front of it, and comes back when the path does.
+"""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+
+import apsw
+
+from backscroll.stores.branches import Branch, find_branch
+from backscroll.stores.connection import rows
+from backscroll.types import Span, Summary, ThreadKey
+
+
+def summaries(database: apsw.Connection, key: ThreadKey, branch: Branch) -> list[Summary]:
+    """Those of the path, by first position, then longest first."""
+    found = [
+        Summary(key.user, key.thread, first, last, tuple(json.loads(sentences)), method, _time(created_at))
+        for segment in branch.segments
+        for first, last, method, sentences, created_at in database.execute(
+            "SELECT first, last, method, sentences, created_at FROM summaries "
+            "WHERE thread_id = ? AND last >= ? AND last < ?",
+            segment,
+        )
+    ]
+    return sorted(found, key=lambda one: (one.first, -one.last, one.method))
+
+
+def add_summary(database: apsw.Connection, branch: Branch, summary: Summary) -> None:
+    """Keep a summary; one of the same lines by the same method is replaced."""
+    database.execute(
+        "INSERT OR REPLACE INTO summaries (thread_id, first, last, method, sentences, created_at) "
+        "VALUES (?, ?, ?, ?, ?, ?)",
+        (
+            branch.owner(summary.last),
+            summary.first,
+            summary.last,
+            summary.method,
+            json.dumps(summary.sentences, ensure_ascii=False),
+            summary.created_at.isoformat(),
+        ),
+    )
+
+
+def blocks(database: apsw.Connection, branch: Branch, before: int) -> list[Span]:
+    """What was recalled when the path was asked in front of position `before`, oldest first.
+
+    A span whose own lines are no longer on the current path of their family is left out.
+    """
+    found = []
+    for thread_id, first, stop in branch.segments:
+        asked = rows(
+            database,
+            "SELECT u.name, f.name, b.first, b.last, b.score, b.similarity, b.asked_at, b.line_thread_id FROM blocks b "
+            "JOIN threads t ON t.thread_id = b.line_thread_id JOIN threads f ON f.thread_id = t.family_id "
+            "JOIN users u ON u.user_id = f.user_id WHERE b.thread_id = ? AND b.asked_at >= ? AND b.asked_at < ? "
+            "ORDER BY b.asked_at, b.number",
+            (thread_id, first, min(stop, before)),
+        )
+        for *values, line_thread_id in asked:
+            span = Span(*values)
+            if _owner(database, branch, span) == line_thread_id:
+                found.append(span)
+    return found
+
+
+def put_blocks(
+    database: apsw.Connection, branch: Branch, asked_at: int, spans: Sequence[Span], max_blocks: int
+) -> None:
+    """Replace what was recalled at `asked_at`, and forget all but the newest `max_blocks` up to there."""
+    asked = branch.owner(asked_at)
+    database.execute("DELETE FROM blocks WHERE thread_id = ? AND asked_at = ?", (asked, asked_at))
+    for number, span in enumerate(spans):
+        owner = _owner(database, branch, span)
+        if owner is not None:  # else the thread was deleted since it was searched
+            database.execute(
+                "INSERT INTO blocks (thread_id, asked_at, number, line_thread_id, first, last, score, similarity) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (asked, asked_at, number, owner, span.first, span.last, span.score, span.similarity),
+            )
+    _forget_oldest(database, branch, asked_at, max_blocks)
+
+
+def _forget_oldest(database: apsw.Connection, branch: Branch, up_to: int, max_blocks: int) -> None:
+    kept = 0
+    for thread_id, first, stop in reversed(branch.segments):
+        places = database.execute(
+            "SELECT asked_at, number FROM blocks WHERE thread_id = ? AND asked_at >= ? AND asked_at < ? "
+            "ORDER BY asked_at DESC, number DESC",
+            (thread_id, first, min(stop, up_to + 1)),
+        ).fetchall()
+        too_old = places[max(max_blocks - kept, 0) :]
+        kept += len(places)
+        database.executemany(
+            "DELETE FROM blocks WHERE thread_id = ? AND asked_at = ? AND number = ?",
+            [(thread_id, *place) for place in too_old],
+        )
+
+
+def _owner(database: apsw.Connection, branch: Branch, span: Span) -> int | None:
+    """The thread whose line stands last in a span, on the path of the branch or on its family's current one."""
+    if span.family == branch.root and span.user == _user(database, branch):
+        return branch.owner(span.last)
+    family = find_branch(database, ThreadKey(span.user, span.family))
+    return None if family is None else family.owner(span.last)
+
+
+def _user(database: apsw.Connection, branch: Branch) -> str:
+    return str(database.execute("SELECT name FROM users WHERE user_id = ?", (branch.user_id,)).get)
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def forget_about(database: apsw.Connection, family_id: int, position: int) -> None:
+    """Drop the summaries and blocks of a family that cover a position, in whichever branch."""
+    database.execute(
+        "DELETE FROM summaries WHERE first <= ?1 AND last >= ?1 "
+        "AND thread_id IN (SELECT thread_id FROM threads WHERE family_id = ?2)",
+        (position, family_id),
+    )
+    database.execute(
+        "DELETE FROM blocks WHERE first <= ?1 AND last >= ?1 "
+        "AND line_thread_id IN (SELECT thread_id FROM threads WHERE family_id = ?2)",
+        (position, family_id),
+    )

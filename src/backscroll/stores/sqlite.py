@@ -1,0 +1,280 @@
+"""A store in one SQLite file: lines and everything derived from them, in one transaction.
+
+Every method is one transaction on the file; the work is done by the modules beside this one. Several threads may use
+one store, and several processes one file.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+
+import apsw
+
+from backscroll.errors import NotFoundError, StoreBusyError
+from backscroll.stores import branches, checks, deletion, derived, embedding, lines, ranking
+from backscroll.stores.cache import ColumnsCache
+from backscroll.stores.columns import Columns
+from backscroll.stores.connection import Connection, rows
+from backscroll.stores.threads import list_threads
+from backscroll.terms import VERSION
+from backscroll.types import (
+    Candidates,
+    Finding,
+    Line,
+    Message,
+    Scope,
+    Span,
+    Summary,
+    ThreadInfo,
+    ThreadKey,
+    Vector,
+    Vectors,
+)
+
+_DEFAULT_MAX_CACHED_BYTES = 2 * 2**30  # a million lines of 384 numbers
+_DEFAULT_BUSY_TIMEOUT_SECONDS = 30.0
+
+
+class SQLiteStore:
+    """Fulfils `backscroll.protocols.MemoryStore`.
+
+    Args:
+        path: the file; made on first use.
+        count_message: tokens of a message, kept with its line (o200k_base).
+        busy_timeout_seconds: how long to wait for another process's transaction before StoreBusyError.
+        max_cached_bytes: RAM for the columns that are searched; the users searched last stay in it.
+
+    Raises: StoreError, NotAStoreError, StoreBusyError.
+
+        >>> store = SQLiteStore(":memory:", lambda message: len(message.text) // 4 + 3)
+        >>> said = Message("user", {"role": "user", "content": "Hi!"}, "Hi!")
+        >>> [line.position for line in store.append(ThreadKey("alice", "boat"), [said, said])]
+        [0, 1]
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        count_message: Callable[[Message], int],
+        *,
+        busy_timeout_seconds: float = _DEFAULT_BUSY_TIMEOUT_SECONDS,
+        max_cached_bytes: int = _DEFAULT_MAX_CACHED_BYTES,
+    ) -> None:
+        self.path = os.fspath(path)
+        self._count_message = count_message
+        self._connection = Connection(self.path, busy_timeout_seconds)
+        self._cache = ColumnsCache(max_cached_bytes)
+
+    # lines
+
+    def append(self, key: ThreadKey, messages: Sequence[Message]) -> list[Line]:
+        """Store messages at the end of the thread, all or none."""
+        drafts = [lines.draft(message, self._count_message) for message in messages]
+        if not drafts:
+            return []
+        with self._connection.writing() as database:
+            _note_terms(database)
+            return lines.append(database, key, branches.make_branch(database, key), drafts)
+
+    def fork(self, key: ThreadKey, position: int) -> ThreadKey:
+        """Let the thread go on from `position` as a branch, and its name stand for it."""
+        with self._connection.writing() as database:
+            return ThreadKey(key.user, branches.fork(database, branches.need_branch(database, key), position))
+
+    def switch(self, key: ThreadKey, branch: str) -> None:
+        """Let the thread's name stand for another branch, or for the root itself."""
+        with self._connection.writing() as database:
+            branches.switch(database, branches.need_branch(database, key), branch)
+
+    def tail(self, key: ThreadKey, tokens: int) -> list[Line]:
+        """The newest lines, oldest first, that have `tokens` tokens together."""
+        with self._connection.reading() as database:
+            branch = branches.find_branch(database, key)
+            return lines.tail(database, branch, tokens) if branch else []
+
+    def read(self, key: ThreadKey, first: int, last: int) -> list[Line]:
+        """The lines from position `first` to `last`, both included."""
+        with self._connection.reading() as database:
+            branch = branches.find_branch(database, key)
+            return lines.read(database, branch, first, last) if branch else []
+
+    def fetch(self, rows: Sequence[int]) -> list[Line]:
+        """Lines by their rows, in the order asked."""
+        with self._connection.reading() as database:
+            return lines.fetch(database, rows)
+
+    def threads(self, user: str | None = None) -> list[ThreadInfo]:
+        """All threads, or those of one user."""
+        with self._connection.reading() as database:
+            return list_threads(database, user)
+
+    def pinned(self, key: ThreadKey) -> list[Line]:
+        """The pinned lines of the thread, in order."""
+        with self._connection.reading() as database:
+            branch = branches.find_branch(database, key)
+            return lines.pinned(database, branch) if branch else []
+
+    def pin(self, key: ThreadKey, position: int, pinned: bool) -> Line:
+        """Pin or unpin a line. Raises: NotFoundError."""
+        with self._connection.writing() as database:
+            branch = branches.need_branch(database, key)
+            rows = lines.rows_of(database, branch, position)
+            if not rows:
+                raise NotFoundError(f"thread {key.thread!r} of user {key.user!r} has no line at position {position}")
+            database.execute("UPDATE lines SET pinned = ? WHERE row = ?", (pinned, rows[0]))
+            return lines.fetch(database, rows)[0]
+
+    def delete(self, user: str, thread: str | None = None, position: int | None = None) -> int:
+        """Delete a user, a thread with its branches, or a line, and their bytes in the files.
+
+        Raises: NotFoundError; StoreBusyError where they are deleted and their bytes are not yet gone.
+        """
+        with self._connection.writing() as database:
+            if thread is None and position is not None:
+                raise NotFoundError(f"a position is a place in a thread: name the thread of user {user!r}")
+            if thread is None:
+                count = deletion.delete_user(database, user)
+            elif position is None:
+                count = deletion.delete_thread(database, ThreadKey(user, thread))
+            else:
+                count = deletion.delete_line(database, ThreadKey(user, thread), position)
+            _put_setting(database, checks.WIPE_SETTING, "needed")
+        self._cache.forget()
+        self._wipe()
+        return count
+
+    def close(self) -> None:
+        """Close the file."""
+        self._cache.forget()
+        self._connection.close()
+
+    # index
+
+    def unembedded(self, user: str | None, max_lines: int) -> list[Line]:
+        """Lines without vectors, oldest first."""
+        with self._connection.reading() as database:
+            user_id = None if user is None else branches.find_user(database, user)
+            return lines.unembedded(database, user_id, max_lines) if user is None or user_id is not None else []
+
+    def unembedded_count(self, user: str | None) -> int:
+        """How many lines have no vectors."""
+        with self._connection.reading() as database:
+            user_id = None if user is None else branches.find_user(database, user)
+            return embedding.count_unembedded(database, user_id) if user is None or user_id is not None else 0
+
+    def add_vectors(self, rows: Sequence[int], passages: Sequence[Sequence[tuple[int, int]]], vectors: Vectors) -> None:
+        """Store the vectors of lines; one that is gone, or has vectors already, is skipped."""
+        with self._connection.writing() as database:
+            embedding.add(database, rows, passages, vectors)
+
+    def search(
+        self, scope: Scope, vector: Vector | None, terms: Sequence[str], max_lines: int, reach: int
+    ) -> Candidates:
+        """The best lines of the scope by cosine and by BM25, and the lines around them."""
+        with self._connection.reading() as database:
+            found = [
+                ranking.search(columns, scope, vector, terms, max_lines, reach)
+                for columns in self._columns(database, scope)
+            ]
+        return ranking.merge(found, max_lines, reach)
+
+    def speakers(self, scope: Scope) -> tuple[str, ...]:
+        """Who speaks in the scope's lines, in the order of their first ones."""
+        with self._connection.reading() as database:
+            spoken = [
+                speaker for columns in self._columns(database, scope) for speaker in ranking.speakers(columns, scope)
+            ]
+        return tuple(dict.fromkeys(spoken))
+
+    def passage(self, row: int, passage: int) -> tuple[int, int]:
+        """The (start, end) characters of a line's text that a vector stands for. Raises: NotFoundError."""
+        with self._connection.reading() as database:
+            return embedding.passage_of(database, row, passage)
+
+    def summaries(self, key: ThreadKey) -> list[Summary]:
+        """The summaries of the thread's path, by first position, then longest first."""
+        with self._connection.reading() as database:
+            branch = branches.find_branch(database, key)
+            return derived.summaries(database, key, branch) if branch else []
+
+    def add_summary(self, summary: Summary) -> None:
+        """Keep a summary. Raises: NotFoundError where there is no such thread."""
+        with self._connection.writing() as database:
+            key = ThreadKey(summary.user, summary.thread)
+            derived.add_summary(database, branches.need_branch(database, key), summary)
+
+    def blocks(self, key: ThreadKey, before: int) -> list[Span]:
+        """What was recalled when the thread was asked at positions below `before`, oldest first."""
+        with self._connection.reading() as database:
+            branch = branches.find_branch(database, key)
+            return derived.blocks(database, branch, before) if branch else []
+
+    def put_blocks(self, key: ThreadKey, asked_at: int, spans: Sequence[Span], max_blocks: int) -> None:
+        """Replace what was recalled at `asked_at`."""
+        with self._connection.writing() as database:
+            derived.put_blocks(database, branches.make_branch(database, key), asked_at, spans, max_blocks)
+
+    def setting(self, name: str) -> str | None:
+        """A value kept with the store, or None."""
+        with self._connection.reading() as database:
+            return _setting(database, name)
+
+    def put_setting(self, name: str, value: str) -> None:
+        """Keep a value with the store."""
+        with self._connection.writing() as database:
+            _put_setting(database, name, value)
+
+    def drop_vectors(self) -> None:
+        """Forget all vectors."""
+        with self._connection.writing() as database:
+            embedding.forget_all(database)
+
+    def check(self, repair: bool = False) -> list[Finding]:
+        """Compare what is derived with the lines; with `repair`, rebuild it where that needs no embedder."""
+        transaction = self._connection.writing if repair else self._connection.reading
+        with transaction() as database:
+            findings = checks.check(database, repair)
+            is_wiped = _setting(database, checks.WIPE_SETTING) is None
+        if not is_wiped:
+            if repair:
+                self._wipe()
+            findings.append(
+                Finding("lines", 1, "bytes of deleted lines may be in the file", derived=True, repaired=repair)
+            )
+        return findings
+
+    def _columns(self, database: apsw.Connection, scope: Scope) -> Iterator[Columns]:
+        """The columns of the scope's user, or one user's after the other's where it names none."""
+        for user in _users(database) if scope.user is None else [scope.user]:
+            columns = self._cache.columns_of(database, user)
+            if columns is not None:
+                yield columns
+
+    def _wipe(self) -> None:
+        """Take the deleted bytes out of the files, and note that it is done."""
+        try:
+            self._connection.wipe()
+        except StoreBusyError as error:
+            raise StoreBusyError(
+                f"the lines are deleted, but their bytes stay in {self.path}-wal while another process reads: "
+                "run `backscroll check --repair` when it has finished"
+            ) from error
+        with self._connection.writing() as database:
+            database.execute("DELETE FROM settings WHERE name = ?", (checks.WIPE_SETTING,))
+
+
+def _users(database: apsw.Connection) -> list[str]:
+    return [name for (name,) in rows(database, "SELECT name FROM users ORDER BY user_id")]
+
+
+def _setting(database: apsw.Connection, name: str) -> str | None:
+    value: str | None = database.execute("SELECT value FROM settings WHERE name = ?", (name,)).get
+    return value
+
+
+def _put_setting(database: apsw.Connection, name: str, value: str) -> None:
+    database.execute("INSERT OR REPLACE INTO settings (name, value) VALUES (?, ?)", (name, value))
+
+
+def _note_terms(database: apsw.Connection) -> None:
+    """Note by which rules the first line's terms were made; later lines of other rules are found by `check`."""
+    database.execute("INSERT OR IGNORE INTO settings (name, value) VALUES (?, ?)", (checks.TERMS_SETTING, VERSION))

@@ -1,0 +1,84 @@
+"""A text's terms: what the text index holds of a line, and what a query asks it for.
+
+Words are folded (NFKC, case, accents), English stop words left out, and the rest stemmed by Snowball's English
+stemmer, which leaves most words of other languages alone. Scripts that are written without spaces become
+overlapping pairs of characters, which finds their words without a dictionary.
+Knows nothing about users, scores or stores.
+
+    >>> terms("She's painting sunrises, isn't she?")
+    ['paint', 'sunris']
+    >>> terms("我喜欢这个颜色")
+    ['我喜', '喜欢', '欢这', '这个', '个颜', '颜色']
+"""
+
+import re
+import threading
+import unicodedata
+from collections.abc import Iterator
+from functools import lru_cache
+
+import Stemmer
+
+VERSION = "1"  # stored with the index: other rules mean that it has to be rebuilt
+
+# Han, kana, Hangul, Thai, Lao, Khmer, Burmese, Tibetan
+_UNSPACED = (
+    "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u3005\u3040-\u30ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
+)
+_WORD = re.compile(rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}]+(?:['’][^\W_{_UNSPACED}]+)*")
+_IS_UNSPACED = re.compile(rf"[{_UNSPACED}]")
+_MAX_CHARACTERS = 40  # longer "words" are addresses and encoded data; their head is enough to find them by
+
+STOP_WORDS = frozenset(
+    """a about above after again against all also am an and any are aren't as at be because been before being below
+    between both but by can can't cannot could couldn't did didn't do does doesn't doing don't down during each even
+    ever few for from further get gets getting go goes going gonna got had hadn't has hasn't have haven't having he
+    he'd he'll he's her here here's hers herself him himself his how how's i i'd i'll i'm i've if in into is isn't it
+    it'd it'll it's its itself just let let's like me more most much my myself no nor not now of off oh ok okay on
+    once only or other our ours ourselves out over own really s same shall she she'd she'll she's should shouldn't so
+    some such t than that that'd that'll that's the their theirs them themselves then there there's these they they'd
+    they'll they're they've this those through to too under until up us very was wasn't we we'd we'll we're we've well
+    were weren't what what's when when's where where's which while who who's whom whose why why's will with won't
+    would wouldn't yeah yes you you'd you'll you're you've your yours yourself yourselves hi
+    hey hello bye thanks thank please wow haha hmm lol""".split()
+)
+
+_stemmers = threading.local()  # a Snowball stemmer may not be shared between threads
+
+
+@lru_cache(maxsize=65_536)
+def _stem(word: str) -> str:
+    if not hasattr(_stemmers, "english"):
+        _stemmers.english = Stemmer.Stemmer("english")
+    return str(_stemmers.english.stemWord(word))[:_MAX_CHARACTERS]
+
+
+def _fold(text: str) -> str:
+    """Fold compatibility forms, case and accents away; é becomes e, Ｆ becomes f."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    if folded.isascii():
+        return folded
+    decomposed = unicodedata.normalize("NFD", folded)
+    bare = "".join(c for c in decomposed if not "\u0300" <= c <= "\u036f")  # only Latin, Greek, Cyrillic accents:
+    return unicodedata.normalize("NFC", bare)  # the voice marks of kana make other words
+
+
+def _words(text: str) -> Iterator[str]:
+    for match in _WORD.finditer(_fold(text)):
+        yield match.group().replace("’", "'")
+
+
+def terms(text: str) -> list[str]:
+    """The terms of a text in order, repeated as often as they occur.
+
+    Args:
+        text: any text; what is not a letter or a digit separates.
+    """
+    found: list[str] = []
+    for word in _words(text):
+        if _IS_UNSPACED.match(word):
+            found.extend([word[i : i + 2] for i in range(len(word) - 1)] or [word])
+        elif word not in STOP_WORDS:
+            found.append(_stem(word).replace("'", ""))
+    return found

@@ -1,0 +1,368 @@
+"""What is in a store's files, and what is said where they cannot be used: real files, real full disks."""
+
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import apsw
+import numpy as np
+import pytest
+
+from backscroll.errors import NotAStoreError, NotFoundError, StoreBusyError, StoreError
+from backscroll.stores import SQLiteStore, migrations
+from backscroll.terms import terms
+from backscroll.types import Message, Scope, Span, Summary, ThreadKey
+
+KEY = ThreadKey("alice", "boat")
+NOON = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+
+
+def said(text: str, **given) -> Message:
+    return Message("user", {"role": "user", "content": text}, text, **given)
+
+
+def open_file(path: Path, **given) -> SQLiteStore:
+    return SQLiteStore(path, lambda message: len(message.text) // 4 + 3, **given)
+
+
+def everything_in(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(folder.iterdir()))
+
+
+def mounted(folder: Path, *options: str) -> None:
+    """A file system of its own in the folder, where this user may mount one."""
+    folder.mkdir()
+    try:
+        command = ["mount", "-t", "tmpfs", *options, "tmpfs", str(folder)]
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"cannot mount a file system here: {error}")
+
+
+@pytest.fixture
+def small_disk(tmp_path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    mounted(folder, "-o", "size=1m")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+# deleting
+
+
+def random_word(numbers: random.Random) -> str:
+    return "".join(numbers.choices("abcdefghijklmnopqrstuvwxyz", k=14))
+
+
+@pytest.mark.parametrize("what", ["line", "thread", "user"])
+def test_deleted_words_are_in_none_of_the_files(tmp_path, what):
+    store = open_file(tmp_path / "chat.db")
+    numbers = random.Random(what)
+    kept = [random_word(numbers) for _ in range(400)]
+    gone = [random_word(numbers) for _ in range(400)]
+    going = ThreadKey("alice" if what != "user" else "carol" + gone[0], "boat" if what == "line" else "t" + gone[1])
+    positions = []
+    for number, (stays, goes) in enumerate(zip(kept, gone, strict=True)):  # side by side, over many pages
+        key = going if what == "line" else KEY
+        store.append(key, [said(f"{stays} stays", id=stays)])
+        name = {"name": goes + "name"}
+        message = said(f'{goes}ing 小舟{goes} "{goes}\'s"', id="i" + goes, metadata={"m": goes})
+        [line] = store.append(
+            going, [Message("user", dict(message.payload) | name, message.text, message.id, NOON, message.metadata)]
+        )
+        positions.append(line.position)
+        store.add_vectors([line.row], [[(0, 3)]], np.eye(8, dtype=np.float32)[:1])
+        if number % 40 == 0:
+            store.add_summary(
+                Summary(*going, line.position, line.position, (f"{goes} was said",), "extractive-1", NOON)
+            )
+            store.put_blocks(KEY, 9000 + number, [Span(*going, line.position, line.position, 1, 1, 9000)], 99)
+    store.search(Scope(going.user), None, terms(gone[0]), 5, 1)
+    assert gone[0].encode() in everything_in(tmp_path)
+    if what == "line":
+        for position in positions[::37]:
+            store.delete(*going, position)
+        gone = gone[::37]
+    else:
+        store.delete(*going[: 1 if what == "user" else 2])
+    left = everything_in(tmp_path)
+    assert [word for word in gone if word.encode() in left] == []
+    assert [word for word in kept if word.encode() not in left] == []
+    assert [finding.problem for finding in store.check() if "not embedded" not in finding.problem] == []
+    store.close()
+    assert [word for word in gone if word.encode() in everything_in(tmp_path)] == []
+
+
+def test_a_reader_that_keeps_deleted_bytes_is_named_and_the_check_finishes_the_wiping(tmp_path):
+    store = open_file(tmp_path / "chat.db", busy_timeout_seconds=0.1)
+    store.append(KEY, [said("a"), said("zeppelin")])
+    reader = apsw.Connection(str(tmp_path / "chat.db"))
+    reader.execute("BEGIN; SELECT count(*) FROM lines").fetchall()
+    with pytest.raises(StoreBusyError, match="deleted, but their bytes"):
+        store.delete("alice", "boat", 1)
+    assert [line.message.text for line in store.read(KEY, 0, 9)] == ["a"]
+    reader.close()
+    [finding] = [one for one in store.check() if one.kind == "lines"]
+    assert (finding.problem, finding.repaired) == ("bytes of deleted lines may be in the file", False)
+    assert [one.repaired for one in store.check(repair=True) if one.kind == "lines"] == [True]
+    assert b"zeppelin" not in everything_in(tmp_path)
+    assert [one for one in store.check() if one.kind == "lines"] == []
+    store.close()
+
+
+# checking
+
+FAULTS = {
+    "a line behind its thread's end": ("UPDATE threads SET next_position = 1", "lines", False),
+    "an offset that goes back": ('UPDATE lines SET "offset" = 0 WHERE position = 2', "lines", False),
+    "a vector too few": ("DELETE FROM vectors WHERE row = 2", "vectors", True),
+    "a vector of another length": ("UPDATE vectors SET vector = x'01' WHERE row = 2", "vectors", True),
+    "a vector of no line": ("INSERT INTO vectors VALUES (1, 99, 99, 0, 0, 1, x'0101')", "vectors", True),
+    "terms of another text": ("UPDATE lines SET terms = x'' WHERE row = 2", "text index", True),
+    "terms by other rules": ("UPDATE settings SET value = '0' WHERE name = 'terms'", "text index", True),
+    "a summary of nothing": ("INSERT INTO summaries VALUES (1, 5, 9, 'm', '[]', 'now')", "summaries", True),
+    "a block of nothing": ("INSERT INTO blocks VALUES (1, 3, 0, 1, 5, 9, .5, .5)", "buffers", True),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_check_finds_a_fault_and_repairs_it_where_it_is_derived(tmp_path, fault):
+    statement, kind, derived = FAULTS[fault]
+    store = open_file(tmp_path / "chat.db")
+    lines = store.append(KEY, [said("a red boat"), said("a blue boat"), said("a green hull")])
+    store.add_vectors([line.row for line in lines], [[(0, 3)]] * 3, np.eye(3, 2, dtype=np.float32))
+    before = store.search(Scope("alice"), None, terms("blue"), 9, 0)
+    assert store.check() == []
+    other = apsw.Connection(str(tmp_path / "chat.db"))
+    other.execute(statement)
+    other.close()
+    [finding] = [one for one in store.check() if "not embedded" not in one.problem]
+    assert (finding.kind, finding.derived, finding.repaired) == (kind, derived, False)
+    [mended] = [one for one in store.check(repair=True) if "not embedded" not in one.problem]
+    assert mended.repaired == derived
+    assert bool([one for one in store.check() if "not embedded" not in one.problem]) != derived
+    after = store.search(Scope("alice"), None, terms("blue"), 9, 0)
+    assert after.lexical.tolist() == before.lexical.tolist()
+    store.close()
+
+
+def test_check_finds_a_damaged_page(tmp_path):
+    store = open_file(tmp_path / "chat.db")
+    store.append(KEY, [said(f"line {n} of many") for n in range(2000)])
+    store.close()
+    with (tmp_path / "chat.db").open("r+b") as file:
+        file.seek(4096 * 20 + 100)
+        file.write(b"\xff" * 600)
+    with closing(open_file(tmp_path / "chat.db")) as damaged:
+        try:
+            findings = damaged.check()
+        except StoreError as error:
+            assert "damaged" in str(error)
+        else:
+            assert [one.derived for one in findings if "damaged" in one.problem] == [False]
+
+
+# opening
+
+
+def test_a_new_file_is_marked_as_ours(tmp_path):
+    open_file(tmp_path / "chat.db").close()
+    other = apsw.Connection(str(tmp_path / "chat.db"))
+    assert other.pragma("application_id") == migrations.APPLICATION_ID
+    assert other.pragma("user_version") == migrations.VERSION
+    assert other.pragma("journal_mode") == "wal"
+    assert other.pragma("integrity_check") == "ok"
+    other.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["chat.db"]
+
+
+def test_an_empty_file_becomes_a_store(tmp_path):
+    (tmp_path / "chat.db").touch()
+    with closing(open_file(tmp_path / "chat.db")) as store:
+        assert store.append(KEY, [said("a")])[0].position == 0
+
+
+def test_a_file_of_an_older_schema_is_brought_up_and_keeps_its_lines(tmp_path, monkeypatch):
+    with closing(open_file(tmp_path / "chat.db")) as store:
+        lines = store.append(KEY, [said("a")])
+    step = tmp_path / "2.sql"
+    step.write_text("CREATE TABLE notes (note TEXT) STRICT;\nINSERT INTO notes SELECT id FROM lines;\n")
+    monkeypatch.setattr(migrations, "STEPS", (*migrations.STEPS, str(step)))
+    monkeypatch.setattr(migrations, "VERSION", 2)
+    monkeypatch.setattr("backscroll.stores.connection.VERSION", 2)
+    with closing(open_file(tmp_path / "chat.db")) as store:
+        assert store.read(KEY, 0, 9) == lines
+    other = apsw.Connection(str(tmp_path / "chat.db"))
+    assert other.execute("SELECT note FROM notes").fetchall() == [(lines[0].id,)]
+    assert other.pragma("user_version") == 2
+    other.close()
+
+
+def test_a_failing_step_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+    with closing(open_file(tmp_path / "chat.db")) as store:
+        lines = store.append(KEY, [said("a")])
+    step = tmp_path / "2.sql"
+    step.write_text("CREATE TABLE notes (note TEXT) STRICT;\nINSERT INTO nowhere VALUES (1);\n")
+    with monkeypatch.context() as patched:
+        patched.setattr(migrations, "STEPS", (*migrations.STEPS, str(step)))
+        patched.setattr(migrations, "VERSION", 2)
+        patched.setattr("backscroll.stores.connection.VERSION", 2)
+        with pytest.raises(apsw.SQLError):
+            open_file(tmp_path / "chat.db")
+    with closing(open_file(tmp_path / "chat.db")) as store:
+        assert store.read(KEY, 0, 9) == lines
+
+
+def test_a_newer_file_says_to_upgrade(tmp_path):
+    open_file(tmp_path / "chat.db").close()
+    other = apsw.Connection(str(tmp_path / "chat.db"))
+    other.execute("PRAGMA user_version = 99")
+    other.close()
+    with pytest.raises(NotAStoreError, match=r"newer Backscroll \(schema 99"):
+        open_file(tmp_path / "chat.db")
+
+
+@pytest.mark.parametrize(
+    "mark", ["CREATE TABLE bills (paid INT)", "PRAGMA application_id = 7", "PRAGMA user_version = 3"]
+)
+def test_a_database_of_another_program_is_left_as_it_is(tmp_path, mark):
+    path = tmp_path / "bills.db"
+    other = sqlite3.connect(path)
+    other.execute(mark)
+    other.commit()
+    other.close()
+    before = path.read_bytes()
+    with pytest.raises(NotAStoreError, match=r"bills\.db is a database of another program"):
+        open_file(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("content", [b"notes\n", b"x" * 5000, b"SQLite format 3\0" + b"\xff" * 5000])
+def test_a_file_that_is_no_database_is_left_as_it_is(tmp_path, content):
+    path = tmp_path / "notes.txt"
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match=r"notes\.txt") as raised:
+        open_file(path)
+    assert isinstance(raised.value.__cause__, apsw.Error)
+    assert path.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_says_to_name_a_file_in_it(tmp_path):
+    with pytest.raises(NotAStoreError, match="name a file in it"):
+        open_file(tmp_path)
+    with pytest.raises(NotAStoreError, match="name a file in it"):
+        open_file("")
+
+
+def test_a_missing_folder_says_to_make_it(tmp_path):
+    with pytest.raises(StoreError, match="there is no folder"):
+        open_file(tmp_path / "none" / "chat.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_another_process_keeps_says_so(tmp_path):
+    store = open_file(tmp_path / "chat.db", busy_timeout_seconds=0.1)
+    store.append(KEY, [said("a")])
+    other = apsw.Connection(str(tmp_path / "chat.db"))
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreBusyError, match="another process") as raised:
+        store.append(KEY, [said("b")])
+    assert isinstance(raised.value.__cause__, apsw.BusyError)
+    assert [line.message.text for line in store.read(KEY, 0, 9)] == ["a"]
+    other.execute("ROLLBACK")
+    assert store.append(KEY, [said("b")])[0].position == 1
+    other.close()
+    store.close()
+
+
+# disks
+
+
+@pytest.fixture
+def read_only_folder(tmp_path) -> Iterator[Path]:
+    """A folder with a store in it that cannot be written by anyone, root neither."""
+    folder = tmp_path / "disk"
+    mounted(folder)
+    with closing(open_file(folder / "chat.db")) as store:
+        store.append(KEY, [said("a red boat")])
+    subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_file_that_can_only_be_read_is_read(read_only_folder):
+    with closing(open_file(read_only_folder / "chat.db")) as store:
+        assert [line.message.text for line in store.tail(KEY, 99)] == ["a red boat"]
+        assert len(store.search(Scope("alice"), None, terms("boat"), 9, 0).row) == 1
+        assert [info.thread for info in store.threads()] == ["boat"]
+        for write in (lambda: store.append(KEY, [said("b")]), lambda: store.delete("alice")):
+            with pytest.raises(StoreError, match="can only be read"):
+                write()
+
+
+def test_a_store_cannot_be_made_where_nothing_can_be_written(read_only_folder):
+    with pytest.raises(StoreError, match="permissions"):
+        open_file(read_only_folder / "new.db")
+    assert [path.name for path in read_only_folder.iterdir()] == ["chat.db"]
+
+
+def test_a_full_disk_keeps_every_acknowledged_line_and_no_half_one(small_disk):
+    store = open_file(small_disk / "chat.db")
+    acknowledged = []
+    with pytest.raises(StoreError, match="no space left") as raised:
+        for number in range(1000):
+            acknowledged += store.append(KEY, [said(f"{number} " + "x" * 3000), said("and its twin")])
+    assert isinstance(raised.value.__cause__, apsw.FullError)
+    assert store.read(KEY, 0, 10_000) == acknowledged
+    store.close()
+    with closing(open_file(small_disk / "chat.db")) as again:
+        assert again.read(KEY, 0, 10_000) == acknowledged
+        assert {one.problem for one in again.check()} == {"lines are not embedded yet"}
+
+
+def test_a_store_that_does_not_fit_on_the_disk_leaves_no_file(small_disk):
+    (small_disk / "ballast").write_bytes(b"x" * 1020 * 1024)
+    with pytest.raises(StoreError, match="no space left"):
+        open_file(small_disk / "chat.db")
+    assert [path.name for path in small_disk.iterdir()] == ["ballast"]
+
+
+def test_a_limit_on_file_sizes_is_told(tmp_path):
+    code = f"""
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+from backscroll.errors import StoreError
+from backscroll.stores import SQLiteStore
+from backscroll.types import Message, ThreadKey
+store = SQLiteStore({str(tmp_path / "chat.db")!r}, lambda message: 3)
+stored = 0
+try:
+    while True:
+        store.append(ThreadKey("alice", "boat"), [Message("user", {{"role": "user", "content": "x" * 900}}, "x" * 900)])
+        stored += 1
+except StoreError as error:
+    print(stored, error)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment())
+    stored, told = run.stdout.split(" ", 1)
+    assert "chat.db" in told
+    with closing(open_file(tmp_path / "chat.db")) as store:
+        assert len(store.read(KEY, 0, 10_000)) == int(stored) > 0
+        assert {one.problem for one in store.check()} == {"lines are not embedded yet"}
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+def test_a_position_without_a_thread_names_no_line(tmp_path):
+    with closing(open_file(tmp_path / "chat.db")) as store, pytest.raises(NotFoundError, match="name the thread"):
+        store.delete("alice", None, 3)

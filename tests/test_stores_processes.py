@@ -1,0 +1,160 @@
+"""Several threads and processes on one file, and processes that are killed while they store."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from backscroll.stores import SQLiteStore
+from backscroll.terms import terms
+from backscroll.types import Message, Scope, ThreadKey
+
+KEY = ThreadKey("alice", "boat")
+KILLS = 25
+
+WRITER = """
+import sys
+import numpy as np
+from backscroll.stores import SQLiteStore
+from backscroll.types import Message, ThreadKey
+
+path, name, count, lines_a_time = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+store = SQLiteStore(path, lambda message: len(message.text))
+for number in range(0, count, lines_a_time):
+    texts = [f"{name} {n}" for n in range(number, number + lines_a_time)]
+    messages = [Message("user", {"role": "user", "content": text}, text) for text in texts]
+    lines = store.append(ThreadKey("alice", "boat"), messages)
+    for line in lines:
+        print(line.position, line.message.text, flush=True)
+    store.add_vectors([line.row for line in lines], [[(0, 1)]] * len(lines), np.eye(len(lines), 4, dtype=np.float32))
+print("done", flush=True)
+"""
+
+
+def open_file(path: Path) -> SQLiteStore:
+    return SQLiteStore(path, lambda message: len(message.text))
+
+
+def write(path: Path, name: str, count: int, lines_a_time: int) -> subprocess.Popen:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
+    command = [sys.executable, "-c", WRITER, str(path), name, str(count), str(lines_a_time)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def stored(path: Path) -> list[tuple[int, str]]:
+    """Position and text of every line, after a look at what is derived."""
+    store = open_file(path)
+    lines = store.read(KEY, 0, 10**9)
+    assert {one.problem for one in store.check()} <= {"lines are not embedded yet"}
+    store.close()
+    return [(line.position, line.message.text) for line in lines]
+
+
+def test_processes_that_append_to_one_thread_store_every_line_once_and_leave_no_gap(tmp_path):
+    path = tmp_path / "chat.db"  # made by whichever comes first
+    writers = [write(path, name, 90, 3) for name in ("ann", "ben", "cyd")]
+    printed = [writer.communicate()[0].splitlines() for writer in writers]
+    assert [writer.returncode for writer in writers] == [0, 0, 0]
+    lines = stored(path)
+    assert [position for position, _ in lines] == list(range(270))
+    assert sorted(text for _, text in lines) == sorted(f"{n} {i}" for n in ("ann", "ben", "cyd") for i in range(90))
+    assert sorted(f"{position} {text}" for position, text in lines) == sorted(
+        line for one in printed for line in one if line != "done"
+    )
+    for name in ("ann", "ben", "cyd"):  # each writer's own lines in its own order, those of one call side by side
+        own = [(position, int(text.split()[1])) for position, text in lines if text.startswith(name)]
+        assert [number for _, number in own] == list(range(90))
+        assert all(own[n + 1][0] - own[n][0] == 1 for n in range(90) if n % 3 < 2)
+
+
+def test_no_acknowledged_line_is_lost_when_the_writer_is_killed(tmp_path):
+    path = tmp_path / "chat.db"
+    moments = random.Random(1)
+    acknowledged: dict[int, str] = {}
+    for kill in range(KILLS):
+        writer = write(path, f"w{kill}", 10**6, moments.choice([1, 3]))
+        assert writer.stdout is not None
+        lines = [writer.stdout.readline()]
+        time.sleep(moments.random() * 0.05)
+        writer.send_signal(signal.SIGKILL)
+        lines += writer.communicate()[0].splitlines(keepends=True)
+        whole = [line.rstrip("\n").split(" ", 1) for line in lines if line.endswith("\n")]
+        acknowledged |= {int(position): text for position, text in whole}
+        if kill % 5 == 4:
+            kept = dict(stored(path))
+            assert acknowledged.items() <= kept.items()
+            assert sorted(kept) == list(range(len(kept)))
+    assert len(acknowledged) > KILLS
+
+
+def test_a_process_killed_while_it_makes_the_file_leaves_one_that_opens(tmp_path):
+    moments = random.Random(2)
+    for kill in range(6):
+        path = tmp_path / f"{kill}.db"
+        writer = write(path, "w", 10**6, 1)
+        while not path.exists() and writer.poll() is None:
+            time.sleep(0.001)
+        time.sleep(moments.random() * 0.02)
+        writer.send_signal(signal.SIGKILL)
+        writer.communicate()
+        lines = stored(path)
+        assert [position for position, _ in lines] == list(range(len(lines)))
+
+
+def test_threads_take_turns_on_one_store(tmp_path):
+    store = open_file(tmp_path / "chat.db")
+    failures = []
+
+    def work(name: str) -> None:
+        try:
+            for number in range(30):
+                text = f"{name} {number}"
+                lines = store.append(KEY, [Message("user", {"role": "user", "content": text}, text)])
+                store.add_vectors([lines[0].row], [[(0, 1)]], np.eye(1, 4, dtype=np.float32))
+                found = store.search(Scope("alice"), np.eye(1, 4, dtype=np.float32)[0], terms(text), 5, 1)
+                assert lines[0].row in found.row
+                assert lines[0] in store.tail(KEY, 10**6)
+        except Exception as error:  # noqa: BLE001
+            failures.append(error)
+
+    workers = [threading.Thread(target=work, args=(name,)) for name in ("ann", "ben", "cyd")]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert failures == []
+    assert [line.position for line in store.read(KEY, 0, 999)] == list(range(90))
+    store.close()
+
+
+def test_a_reader_sees_whole_calls_while_another_process_writes(tmp_path):
+    path = tmp_path / "chat.db"
+    reader = open_file(path)
+    writer = write(path, "ann", 300, 3)
+    seen = 0
+    while writer.poll() is None:
+        lines = reader.read(KEY, 0, 10**9)
+        assert len(lines) % 3 == 0
+        assert len(lines) >= seen
+        seen = len(lines)
+        found = reader.search(Scope("alice"), np.eye(1, 4, dtype=np.float32)[0], terms("ann"), 10**6, 0)
+        assert len(found.row) >= seen
+    writer.communicate()
+    assert len(reader.read(KEY, 0, 10**9)) == 300
+    assert writer.returncode == 0
+    reader.close()
+
+
+@pytest.mark.parametrize("processes", [4])
+def test_processes_that_make_the_same_file_at_once_all_get_it(tmp_path, processes):
+    for attempt in range(3):
+        writers = [write(tmp_path / f"{attempt}.db", f"w{n}", 1, 1) for n in range(processes)]
+        assert [writer.communicate()[0].splitlines()[-1] for writer in writers] == ["done"] * processes
+        assert len(stored(tmp_path / f"{attempt}.db")) == processes
