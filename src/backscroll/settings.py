@@ -1,0 +1,163 @@
+"""One frozen dataclass of settings, and the presets: the known systems as settings of the same stages.
+
+The one dial is `max_tokens`, given with each call: shares here are shares of it, fixed sizes are caps under it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from backscroll.errors import MessageError, NotFoundError
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the stages do.
+
+    Attributes:
+        sink_messages: how many of the thread's first messages after the system prompt are in every context.
+        window_share: the most of max_tokens that the window takes.
+        window_step_share: by how much of max_tokens the window slides at once, and what it keeps at least where the
+            thread has it, also just after it slid; 0 slides with every message and keeps what fits.
+        window_tokens: a cap on the window in tokens.
+        window_messages: the window is just this many newest messages.
+        window_unit: whole exchanges, or single messages (a call always with its results).
+        skip_oversized: whether older, smaller messages are tried after one that does not fit.
+        reply_tokens: kept free under max_tokens for the reply, but no more than a quarter of it.
+        summary_share: the most of max_tokens that the summary takes; 0 makes none.
+        summary_trigger_tokens: the thread's length from which on it has a summary.
+        recall_lines: how many best lines are recalled; None takes as many as fit; 0 recalls nothing.
+        min_similarity: cosine below which a line is not recalled; None takes the calibrated one (min_percentile).
+        min_percentile: of the similarity between unrelated lines, per embedder: 90, 95, 99 or 99.9.
+        recall_unit: recalls single messages, or each with its whole exchange.
+        recall_roles: whose lines are recalled: ``both`` speakers', the ``user``'s or the ``assistant``'s.
+        fusion: ``hybrid`` ranks by meaning and by words, ``dense`` by meaning alone.
+        neighbors: how many lines before and after a recalled one come along.
+        buffer_blocks: how many recalled blocks stay for the next turns, first in, first out; 0 keeps none.
+        recalled_as: one fenced ``block`` in the prompt's message, a ``preface`` in front of the window, or
+            ``messages`` with their own roles.
+        merge_roles: whether neighbors of the same role become one message, as strict chat templates want it.
+    """
+
+    sink_messages: int = 0
+    window_share: float = 0.5
+    window_step_share: float = 0.25
+    window_tokens: int | None = None
+    window_messages: int | None = None
+    window_unit: Literal["exchange", "message"] = "exchange"
+    skip_oversized: bool = False
+    reply_tokens: int = 0
+    summary_share: float = 0.08
+    summary_trigger_tokens: int = 2000
+    recall_lines: int | None = None
+    min_similarity: float | None = None
+    min_percentile: float = 95.0
+    recall_unit: Literal["message", "exchange"] = "message"
+    recall_roles: Literal["both", "user", "assistant"] = "both"
+    fusion: Literal["hybrid", "dense"] = "hybrid"
+    neighbors: tuple[int, int] = (0, 0)
+    buffer_blocks: int = 10
+    recalled_as: Literal["block", "preface", "messages"] = "block"
+    merge_roles: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse what no stage could work with."""
+        shares = (self.window_share, self.window_step_share, self.summary_share)
+        if not all(0 <= share <= 1 for share in shares) or self.window_step_share > self.window_share:
+            raise MessageError("shares lie between 0 and 1, window_step_share not above window_share")
+        for name in _COUNTS:
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise MessageError(f"{name} is not below 0, as {value!r} is")
+        if min(self.neighbors) < 0:
+            raise MessageError(f"neighbors are not below 0, as in {self.neighbors!r}")
+        for name, known in _CHOICES.items():
+            if getattr(self, name) not in known:
+                raise MessageError(f"{name} is one of {', '.join(map(str, known))}, not {getattr(self, name)!r}")
+
+
+_COUNTS = (
+    "sink_messages",
+    "window_tokens",
+    "window_messages",
+    "reply_tokens",
+    "summary_trigger_tokens",
+    "recall_lines",
+    "buffer_blocks",
+)
+_CHOICES: Mapping[str, tuple[object, ...]] = MappingProxyType(
+    {
+        "window_unit": ("exchange", "message"),
+        "min_percentile": (90.0, 95.0, 99.0, 99.9),
+        "recall_unit": ("message", "exchange"),
+        "recall_roles": ("both", "user", "assistant"),
+        "fusion": ("hybrid", "dense"),
+        "recalled_as": ("block", "preface", "messages"),
+    }
+)
+
+PRESETS: Mapping[str, Settings] = MappingProxyType(
+    {
+        "backscroll": Settings(),
+        "pruning": Settings(
+            window_share=1.0,
+            window_step_share=0.0,
+            window_messages=2,
+            window_unit="message",
+            summary_share=0.0,
+            recall_lines=2,
+            min_similarity=-1.0,
+            fusion="dense",
+            buffer_blocks=0,
+            recalled_as="messages",
+            merge_roles=False,
+        ),
+        "membot": Settings(
+            window_share=0.5,
+            window_step_share=0.0,
+            summary_share=0.0,
+            recall_lines=3,
+            min_percentile=99.0,
+            fusion="dense",
+            neighbors=(3, 3),
+            buffer_blocks=10,
+            recalled_as="preface",
+            merge_roles=False,
+        ),
+        "sliding_window": Settings(
+            window_share=1.0,
+            window_step_share=0.0,
+            window_unit="message",
+            reply_tokens=500,
+            summary_share=0.0,
+            recall_lines=0,
+            buffer_blocks=0,
+            merge_roles=False,
+        ),
+        "sink_summary_window": Settings(
+            sink_messages=1,
+            window_share=0.5,
+            window_step_share=0.0,
+            window_tokens=1000,
+            window_unit="message",
+            summary_share=0.5,
+            summary_trigger_tokens=2000,
+            recall_lines=0,
+            buffer_blocks=0,
+            merge_roles=False,
+        ),
+    }
+)
+
+
+def open_preset(name: str) -> Settings:
+    """The settings of a preset. Raises: NotFoundError, which lists the known ones."""
+    if name not in PRESETS:
+        raise NotFoundError(f"no preset {name!r}: there are {', '.join(PRESETS)}")
+    return PRESETS[name]
+
+
+def name_of(settings: Settings) -> str:
+    """The name of the preset that the settings are, or ``custom``."""
+    return next((name for name, preset in PRESETS.items() if preset == settings), "custom")
