@@ -1,0 +1,156 @@
+"""An assembled context -> a `Context` with the reason for every line.
+
+Knows nothing about how the choice was made beyond what it is handed.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from backscroll.assemble import Assembled, Frame, in_order
+from backscroll.context import Context, Report
+from backscroll.prompt import Asked
+from backscroll.quoting import quoted_summary, rendered_line
+from backscroll.tokens import message_tokens, tools_tokens
+from backscroll.types import Block, Entry, Line, Source
+
+_MAX_LEFT_OUT = 12  # entries of lines that were considered and are not in
+_TEXT_CHARACTERS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """Names for the report: of the settings, the embedder and the scope."""
+
+    preset: str
+    embedder: str
+    scope: str
+
+
+@dataclass(frozen=True, slots=True)
+class Considered:
+    """What was made, and what was looked at for it.
+
+    Attributes:
+        made: the context.
+        asked: the prompt, and the newest lines in front of it.
+        blocks: what recall offered, best first.
+        notes: what was done otherwise than asked, in words.
+    """
+
+    made: Assembled
+    asked: Asked
+    blocks: Sequence[Block]
+    notes: tuple[str, ...]
+
+
+def explain(considered: Considered, frame: Frame, labels: Labels) -> Context:
+    """Name the reason for every line that is in, and for the nearest ones that are not."""
+    made = considered.made
+    report = Report(
+        max_tokens=frame.max_tokens,
+        tokens=made.tokens,
+        tools_tokens=tools_tokens(frame.tools, frame.counter),
+        counter=frame.counter.name,
+        preset=labels.preset,
+        embedder=labels.embedder,
+        query=considered.asked.text,
+        scope=labels.scope,
+        entries=tuple(_entries(considered, frame)),
+        notes=considered.notes,
+    )
+    return Context(messages=made.messages, tokens=made.tokens, sources=_sources(considered, frame), report=report)
+
+
+def _entries(considered: Considered, frame: Frame) -> Iterator[Entry]:
+    made, asked = considered.made, considered.asked
+    for line in made.parts.anchors:
+        why = "system prompt" if line.message.role in ("system", "developer") else "pinned" if line.pinned else "sink"
+        yield _entry("anchors", line, why, frame)
+    for summary in made.parts.summary:
+        tokens = frame.counter.count(quoted_summary([summary]))
+        why = f"lines {summary.first} to {summary.last} in short ({summary.method})"
+        yield Entry("summary", True, why, tokens, created_at=summary.created_at, text=" ".join(summary.sentences))
+    for line in made.parts.window:
+        yield _entry("window", line, "among the newest", frame)
+    for block in made.parts.recalled:
+        yield from _recalled(block, made, frame)
+    for message, stored in zip(asked.messages, asked.lines, strict=True):
+        tokens = message_tokens(message.payload, frame.counter)
+        source = _source(stored) if stored else None
+        yield Entry("prompt", True, "asked", tokens, source, text=message.text[:_TEXT_CHARACTERS], speaker=message.role)
+    yield from _left_out(considered, frame)
+
+
+def _recalled(block: Block, made: Assembled, frame: Frame) -> Iterator[Entry]:
+    for line in block.lines:
+        if made.quotes.as_messages:
+            tokens = message_tokens(line.message.payload, frame.counter)
+        else:
+            tokens = frame.counter.count(rendered_line(line, block) + "\n")
+        yield _entry("recalled", line, _why(block, line), frame, block=block, tokens=tokens)
+
+
+def _why(block: Block, line: Line) -> str:
+    if block.is_buffered:
+        return f"recalled at {block.span.asked_at}, still in the buffer"
+    if block.is_excerpt:
+        return "its best passage: the whole does not fit"
+    return "found" if len(block.lines) == 1 else "found, with its neighbors"
+
+
+def _left_out(considered: Considered, frame: Frame) -> Iterator[Entry]:
+    """The newest lines that the window does not hold, and the best blocks that did not fit."""
+    made = considered.made
+    inside = {line.row for line in (*made.parts.anchors, *made.parts.window, *recalled_lines(made))}
+    older = [line for line in considered.asked.before if line.row not in inside]
+    for line in reversed(older[-_MAX_LEFT_OUT:]):
+        yield _entry("window", line, "older than the window", frame, is_in=False)
+    missed = [block for block in considered.blocks if not inside & {line.row for line in block.lines}]
+    for block in missed[:_MAX_LEFT_OUT]:
+        for line in block.lines:
+            yield _entry("recalled", line, "found; no room for it", frame, block=block, is_in=False)
+
+
+def recalled_lines(made: Assembled) -> list[Line]:
+    """The recalled lines in the order in which they stand in the context's text."""
+    return [line for line, _ in made.quotes.in_order()]
+
+
+def _entry(
+    part: str,
+    line: Line,
+    why: str,
+    frame: Frame,
+    block: Block | None = None,
+    is_in: bool = True,
+    tokens: int | None = None,
+) -> Entry:
+    return Entry(
+        part=part,
+        included=is_in,
+        why=why,
+        tokens=message_tokens(line.message.payload, frame.counter) if tokens is None else tokens,
+        source=_source(line),
+        speaker=line.speaker,
+        created_at=line.created_at,
+        similarity=block.span.similarity if block else None,
+        score=block.span.score if block else None,
+        text=line.message.text[:_TEXT_CHARACTERS],
+    )
+
+
+def _sources(considered: Considered, frame: Frame) -> tuple[Source, ...]:
+    made, parts = considered.made, considered.made.parts
+    stored = [line for line in considered.asked.lines if line]
+    recalled = recalled_lines(made)
+    if made.quotes.as_messages:
+        middle = in_order(parts.window, recalled)
+    elif frame.settings.recalled_as == "preface":
+        middle = [*recalled, *parts.window]
+    else:
+        middle = [*parts.window, *recalled]
+    return tuple(_source(line) for line in (*parts.anchors, *middle, *stored))
+
+
+def _source(line: Line) -> Source:
+    return Source(line.user, line.thread, line.position, line.id)

@@ -1,0 +1,67 @@
+"""The prompt -> what is asked: the messages that come last, the text to search for, and the place in the thread.
+
+A new prompt stands alone. Where the stored messages themselves are asked for, or a tool's result is given, what comes
+last is the exchange in progress: the newest user's message, the calls, and their results.
+Decides only; knows nothing about tokens or stores.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from backscroll.errors import MessageError
+from backscroll.messages import parse_message
+from backscroll.types import Line, Message
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked.
+
+    Attributes:
+        messages: what comes last, in order.
+        lines: the stored line of each of them; None for one that is not stored.
+        before: the newest stored lines in front of them, oldest first.
+        text: what to search for; empty where there are no words.
+        at: the position asked at: where the next line of the thread will stand.
+    """
+
+    messages: tuple[Message, ...]
+    lines: tuple[Line | None, ...]
+    before: tuple[Line, ...]
+    text: str
+    at: int
+
+
+def ask_for(prompt: str | Mapping[str, Any] | Message | None, newest: Sequence[Line]) -> Asked:
+    """Take a prompt and the newest stored lines apart.
+
+    Args:
+        prompt: text, a message, or None for the messages stored so far.
+        newest: the newest lines of the thread, oldest first, down to its last user's message at least.
+
+    Raises: MessageError for an empty prompt, or for None where nothing is stored.
+    """
+    given = _given(prompt)
+    at = newest[-1].position + 1 if newest else 0
+    if given is not None and given.role != "tool":
+        return Asked((given,), (None,), tuple(newest), given.text, at)
+    start = max((i for i, line in enumerate(newest) if line.message.role == "user"), default=0)
+    stored = tuple(newest[start:])
+    if not stored:
+        raise MessageError("nothing is stored in this thread yet: give a prompt")
+    messages = tuple(line.message for line in stored)
+    text = stored[0].message.text
+    if given is None:
+        return Asked(messages, stored, tuple(newest[:start]), text, at)
+    return Asked((*messages, given), (*stored, None), tuple(newest[:start]), text, at)
+
+
+def _given(prompt: str | Mapping[str, Any] | Message | None) -> Message | None:
+    if prompt is None:
+        return None
+    if isinstance(prompt, str):
+        if not prompt.strip():
+            raise MessageError("the prompt is empty: give text, a message, or None to ask for what is stored")
+        return parse_message({"role": "user", "content": prompt})
+    return parse_message(prompt)

@@ -1,0 +1,103 @@
+"""Ranked lines -> spans -> blocks: the lines themselves are read here, and only of those that may fit.
+
+Asks the store for lines; knows nothing about budgets beyond how much is worth reading.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+
+from backscroll.exchanges import atoms, exchanges
+from backscroll.protocols import Index, Store
+from backscroll.types import Block, Line, Ranking, Span, ThreadKey
+
+_AROUND = 16  # positions: how far a call's results, or an exchange, may reach from a recalled line
+_LONG_TOKENS = 128  # from here on a line has several passages, and may be quoted in part
+
+
+class Lines(Store, Index, Protocol):
+    """What is asked here: lines, and where their passages are."""
+
+
+def spans_of(ranking: Ranking, asked_at: int, max_tokens: int) -> list[Span]:
+    """The best lines as spans of one line each, best first: until they have max_tokens tokens together."""
+    found = ranking.candidates
+    total = np.cumsum(found.tokens[ranking.order])
+    worth = ranking.order[: int(np.searchsorted(total, max_tokens)) + 1]
+    spans = []
+    for place in worth:
+        key, position = found.families[found.family[place]], int(found.position[place])
+        score, similarity = float(ranking.score[place]), float(found.dense[place])
+        spans.append(Span(key.user, key.thread, position, position, score, similarity, asked_at))
+    return spans
+
+
+def gather(store: Lines, spans: Sequence[Span], ranking: Ranking, asked_at: int, whole_exchanges: bool) -> list[Block]:
+    """Read the lines of spans.
+
+    Args:
+        spans: best first.
+        ranking: where the spans of this turn come from.
+        asked_at: the position asked at now; spans of another are from the relevance buffer.
+        whole_exchanges: whether each span grows to whole exchanges; to whole calls it grows in any case.
+
+    Returns: blocks in the order of the spans; a span whose lines are gone is skipped.
+    """
+    found = ranking.candidates
+    keys = [found.families[code] for code in found.family]
+    place_of = {
+        (*key, int(position)): place for place, (key, position) in enumerate(zip(keys, found.position, strict=True))
+    }
+    single = {
+        span: place_of[span.user, span.family, span.first]
+        for span in spans
+        if span.first == span.last and (span.user, span.family, span.first) in place_of
+    }
+    lines = {line.row: line for line in store.fetch([int(found.row[place]) for place in single.values()])}
+    blocks = []
+    for span in spans:
+        line = lines.get(int(found.row[single[span]])) if span in single else None
+        read = [line] if line else _read(store, span, 0)
+        if whole_exchanges or any(_is_call(each) for each in read):
+            whole = whole_units(span, _read(store, span, _AROUND), whole_exchanges)
+            span, read = whole, _read(store, whole, 0)
+        if read:
+            passage = _passage(store, read, ranking, place_of)
+            blocks.append(Block(span, tuple(read), is_buffered=span.asked_at != asked_at, passage=passage))
+    return blocks
+
+
+def whole_units(span: Span, around: Sequence[Line], whole_exchanges: bool) -> Span:
+    """The span grown so that no call in it lacks a result, and where asked to whole exchanges.
+
+    Args:
+        around: the span's lines and some on both sides, in order.
+    """
+    split = exchanges if whole_exchanges else atoms
+    units = split([line.message.payload for line in around])
+    touched = [unit for unit in units if any(span.first <= around[place].position <= span.last for place in unit)]
+    if not touched:
+        return span
+    return replace(span, first=around[touched[0][0]].position, last=around[touched[-1][-1]].position)
+
+
+def _read(store: Lines, span: Span, around: int) -> list[Line]:
+    return store.read(ThreadKey(span.user, span.family), max(0, span.first - around), span.last + around)
+
+
+def _is_call(line: Line) -> bool:
+    return line.message.role == "tool" or bool(line.message.payload.get("tool_calls"))
+
+
+def _passage(
+    store: Lines, lines: Sequence[Line], ranking: Ranking, place_of: dict[tuple[str, str, int], int]
+) -> tuple[int, int] | None:
+    """Where in a long line the match is; None for short ones and for several."""
+    if len(lines) != 1 or lines[0].tokens < _LONG_TOKENS:
+        return None
+    place = place_of.get((lines[0].user, lines[0].family, lines[0].position))
+    if place is None:
+        return None
+    return store.passage(lines[0].row, int(ranking.candidates.passage[place]))

@@ -1,0 +1,88 @@
+"""A query -> the lines in a scope, ranked: by meaning and by words, fused.
+
+A line's rank value is a sum of shares, each 1 for the best line:
+
+    .5 x cosine          of the query and the line (its best passage; the line is embedded with its speaker's name)
+    .5 x BM25            of the query's terms, speakers' names left out: they are in every other question
+    .2 x the same sum    of the line before it, and of the line after it: answers stand next to questions
+    .1                   where the question names one speaker and the line is hers
+
+and a line of more than 64 tokens is divided by (tokens / 64) ** .4, since it takes the place of several others.
+How the weights were found, and what they give on each set of data: docs/LOG.md.
+Only this and embedding may ask others: the index is asked here. Knows nothing about budgets.
+"""
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backscroll.protocols import Index
+from backscroll.terms import terms
+from backscroll.types import Candidates, Query, Ranking, Scope
+
+WEIGHT_DENSE, WEIGHT_LEXICAL = 0.5, 0.5
+WEIGHT_NEIGHBOR = 0.2
+WEIGHT_SPEAKER = 0.1
+LONG_TOKENS, LONG_EXPONENT = 64, 0.4
+MAX_CANDIDATES = 512  # by each side; what stands below has never been in a context of 8,000 tokens
+REACH = 1
+_ROLES = frozenset({"user", "assistant", "tool", "system", "developer"})
+
+Column = NDArray[np.float32]
+
+
+def search(index: Index, scope: Scope, query: Query, fusion: Literal["hybrid", "dense"]) -> Ranking:
+    """Rank the lines of a scope.
+
+    Args:
+        index: where the lines' vectors and terms are.
+        scope: which lines may be seen.
+        query: with a vector, with terms, or with both.
+        fusion: ``hybrid`` as above; ``dense`` by cosine alone.
+
+    Returns: all candidates, best first; lines of equal rank in the order of the thread.
+    """
+    if fusion == "dense":
+        found = index.search(scope, query.vector, (), MAX_CANDIDATES, reach=0)
+        return _ranked(found, found.dense)
+    speakers = _named(index.speakers(scope), query.terms)
+    names = {term for speaker in index.speakers(scope) for term in terms(speaker) if speaker not in _ROLES}
+    asked = tuple(term for term in query.terms if term not in names)
+    found = index.search(scope, query.vector, asked, MAX_CANDIDATES, REACH)
+    own = WEIGHT_DENSE * _share(found.dense) + WEIGHT_LEXICAL * _share(found.lexical)
+    value = own + WEIGHT_NEIGHBOR * _of_neighbors(found, own) + WEIGHT_SPEAKER * _is_by(found, speakers)
+    length = np.maximum(found.tokens, LONG_TOKENS) / LONG_TOKENS
+    return _ranked(found, value / length**LONG_EXPONENT)
+
+
+def _named(speakers: tuple[str, ...], asked: tuple[str, ...]) -> frozenset[str]:
+    """The one speaker whose whole name is in the question; none where two are."""
+    named = [speaker for speaker in speakers if speaker not in _ROLES and set(terms(speaker)) <= set(asked)]
+    return frozenset(named) if len(named) == 1 else frozenset()
+
+
+def _share(column: Column) -> Column:
+    """The column as shares of its best value; what is below 0 says nothing."""
+    above = np.maximum(column, 0)
+    best = above.max(initial=0)
+    return above / best if best > 0 else above
+
+
+def _of_neighbors(found: Candidates, own: Column) -> Column:
+    """The sum of what the lines next to each line have, in their thread."""
+    total = np.zeros_like(own)
+    adjacent = (found.family[1:] == found.family[:-1]) & (found.position[1:] - found.position[:-1] == 1)
+    total[1:][adjacent] += own[:-1][adjacent]
+    total[:-1][adjacent] += own[1:][adjacent]
+    return total
+
+
+def _is_by(found: Candidates, speakers: frozenset[str]) -> Column:
+    codes = [code for code, speaker in enumerate(found.speakers) if speaker in speakers]
+    return np.isin(found.speaker, codes).astype(np.float32)
+
+
+def _ranked(found: Candidates, score: Column) -> Ranking:
+    order = np.lexsort((found.position, found.family, -score))
+    return Ranking(candidates=found, score=score.astype(np.float32), order=order.astype(np.int64))

@@ -1,0 +1,33 @@
+"""Hits below the minimum similarity go: unrelated lines do not become related by being the best there are.
+
+Knows nothing about where the minimum comes from; each embedder needs its own.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from backscroll.types import Ranking
+
+
+def threshold(ranking: Ranking, min_similarity: float, max_lines: int | None, keep_words: bool) -> Ranking:
+    """Keep what is at or above the minimum.
+
+    Args:
+        min_similarity: cosine, -1 to 1; a line at it stays.
+        max_lines: keep only so many of the best; None keeps all.
+        keep_words: whether a line below it stays where it shares a term with the query.
+    """
+    found = ranking.candidates
+    is_related = found.dense >= min_similarity
+    if keep_words:
+        is_related |= found.lexical > 0
+    order = ranking.order[is_related[ranking.order]]
+    return Ranking(candidates=found, score=ranking.score, order=np.ascontiguousarray(order[:max_lines]))
+
+
+def leave_out(ranking: Ranking, rows: Iterable[int]) -> Ranking:
+    """The ranking without lines that are in the context already."""
+    is_out = np.isin(ranking.candidates.row, list(rows))
+    order = ranking.order[~is_out[ranking.order]]
+    return Ranking(candidates=ranking.candidates, score=ranking.score, order=order)

@@ -1,0 +1,90 @@
+"""A rolling summary without a model: word for word, only appended to, old chunks merged by fours."""
+
+import itertools
+from functools import partial
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backscroll.exchanges import exchanges
+from backscroll.summarize import CHUNK_TOKENS, FAN_IN, METHOD, SUMMARY_TOKENS, chunks, cover, merge, summarize
+from backscroll.tokens import open_counter
+from chats import assistant, calls, chats, lines_of, result, turns, user
+
+count = open_counter().count
+
+
+@given(chats(max_moves=25))
+def test_chunks_are_whole_exchanges_from_the_first_line_on(chat):
+    lines = lines_of(chat)
+    cut = chunks(lines)
+    covered = [line for chunk in cut for line in chunk]
+    assert covered == lines[: len(covered)]
+    starts = {lines[run.start].position for run in exchanges([line.message.payload for line in lines])}
+    for chunk in cut:
+        assert chunk[0].position in starts
+        assert sum(line.tokens for line in chunk) >= CHUNK_TOKENS
+    assert all(chunk[-1].position + 1 in starts for chunk in cut)
+
+
+@given(st.integers(1, 60), st.integers(1, 60))
+def test_chunks_only_get_appended_as_the_thread_grows(first, more):
+    lines = lines_of(turns(first + more))
+    before = chunks(lines[: 2 * first])
+    assert chunks(lines)[: len(before)] == before
+
+
+@given(chats(max_moves=25))
+def test_a_summary_says_only_what_was_said_and_stays_short(chat):
+    lines = lines_of(chat)
+    if not lines:
+        return
+    summary = summarize(lines, count)
+    assert (summary.first, summary.last, summary.method) == (lines[0].position, lines[-1].position, METHOD)
+    assert summary.created_at == lines[-1].created_at
+    assert sum(count(sentence) + 1 for sentence in summary.sentences) <= SUMMARY_TOKENS
+    said = [f"{line.speaker}: {line.message.text}" for line in lines if line.message.role in ("user", "assistant")]
+    for sentence in summary.sentences:
+        speaker, _, words = sentence.partition(": ")
+        assert any(text.startswith(f"{speaker}: ") and words in text for text in said)
+    assert summarize(lines, count) == summary
+
+
+def test_figures_and_names_are_told_before_small_talk_and_questions():
+    told = summarize(
+        lines_of(
+            [
+                user("Hello there. How is the weather today at your place?"),
+                assistant("Fine thanks, how are you doing today?"),
+                user("The contract with Ferrari ends on 14 March."),
+                calls("c1"),
+                result("c1", "The tool said a lot about contracts and Ferrari."),
+            ]
+        ),
+        count,
+    )
+    assert told.sentences[0] == "user: The contract with Ferrari ends on 14 March."
+    assert not any("weather" in sentence or "tool" in sentence for sentence in told.sentences)
+
+
+@given(st.integers(0, 90), st.integers(0, 200))
+def test_a_cover_tells_each_chunk_before_the_window_once_in_few_summaries(exchanges_count, before):
+    parts = [summarize(chunk, count) for chunk in chunks(lines_of(turns(exchanges_count)))]
+    left = [part for part in parts if part.last < before]
+    covering = cover(parts, before, partial(merge, count=count))
+    assert [summary.first for summary in covering[:1]] == [part.first for part in left[:1]]
+    assert [summary.last for summary in covering[-1:]] == [part.last for part in left[-1:]]
+    assert all(a.last + 1 == b.first for a, b in itertools.pairwise(covering))
+    digits, rest = 0, len(left)
+    while rest:  # as many as the digits of their number in base four add up to
+        rest, digit = divmod(rest, FAN_IN)
+        digits += digit
+    assert len(covering) == digits
+
+
+def test_four_neighbors_become_one_of_the_same_size():
+    parts = [summarize(chunk, count) for chunk in chunks(lines_of(turns(60, words=40)))][:FAN_IN]
+    merged = merge(parts, count)
+    assert (merged.first, merged.last) == (parts[0].first, parts[-1].last)
+    assert set(merged.sentences) <= {sentence for part in parts for sentence in part.sentences}
+    assert sum(count(sentence) + 1 for sentence in merged.sentences) <= SUMMARY_TOKENS
