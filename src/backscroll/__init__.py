@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from backscroll.api import open, open_async, prune
+    from backscroll.api import open, open_async, prune, reembed
     from backscroll.asynchronous import AsyncMemory, AsyncThread
     from backscroll.context import Context, Report
     from backscroll.embedders.hashing import HashingEmbedder
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from backscroll.types import Hit, Line, Source
 
 _HOMES = {
-    "backscroll.api": ("open", "open_async", "prune"),
+    "backscroll.api": ("open", "open_async", "prune", "reembed"),
     "backscroll.asynchronous": ("AsyncMemory", "AsyncThread"),
     "backscroll.context": ("Context", "Report"),
     "backscroll.embedders.hashing": ("HashingEmbedder",),
@@ -95,6 +95,7 @@ __all__ = [
     "open",
     "open_async",
     "prune",
+    "reembed",
 ]
 
 

@@ -1,0 +1,533 @@
+"""Memory and Thread: where the order of the stages is written.
+
+    append:   messages -> check -> store (durable) -> embed (derived)
+    context:  prompt -> query -> search -> threshold -> neighbors -> relevance buffer
+                     -> anchors, summary, window -> assemble within max_tokens -> Context
+
+They are handed a store, an embedder and a calibration, and import no implementation of any.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from types import TracebackType
+from typing import Any, Literal
+
+from backscroll.anchors import INSTRUCTING, REPLACES_SYSTEM, anchors, leading_system, system_prompt
+from backscroll.assemble import Assembled, Frame, Parts, Shares, assemble, divide, fit_prompt
+from backscroll.context import Context
+from backscroll.embed import Progress, embed_pending, embed_query
+from backscroll.errors import EmbedderError, MessageError, NotFoundError
+from backscroll.exchanges import sendable
+from backscroll.explain import Considered, Labels, explain
+from backscroll.messages import parse_messages, parse_time
+from backscroll.prompt import Asked, ask_for
+from backscroll.protocols import Embedder, MemoryStore
+from backscroll.recall.gather import gather, spans_of
+from backscroll.recall.neighbors import widen
+from backscroll.recall.relevance import relevance
+from backscroll.recall.search import search
+from backscroll.recall.threshold import leave_out, threshold
+from backscroll.resend import common, compare
+from backscroll.settings import Settings, name_of, open_preset
+from backscroll.summarize import METHOD, chunks, cover, merge, summarize
+from backscroll.terms import terms
+from backscroll.tokens import DEFAULT_VOCABULARY, message_tokens, open_counter
+from backscroll.types import (
+    Block,
+    Finding,
+    Hit,
+    Line,
+    Message,
+    Query,
+    Ranking,
+    Scope,
+    Source,
+    Span,
+    Summary,
+    ThreadInfo,
+    ThreadKey,
+    own_path,
+)
+from backscroll.window import WindowLimits, window
+
+Given = Mapping[str, Any] | Message | Iterable[Mapping[str, Any] | Message]
+ScopeName = Literal["thread", "user", "all"]
+Calibrate = Callable[[Embedder], Mapping[float, float]]  # percentile -> cosine between unrelated lines
+
+DEFAULT_USER = "default"
+_ALL = 2**62  # behind every position, above every number of tokens
+_MAX_TERMS = 64  # of a query: a pasted page is searched for by its first words
+_FIRST_LINES = 16  # where the system prompt and the sink are looked for
+_NO_COSINE = 2.0  # above every cosine: without a query's vector, nothing is near by meaning
+_WORTH_READING = 2  # times the room there is: lines that may fit where longer, better ones do not
+_TALKING = frozenset({"user", "assistant", "tool"})  # a system prompt is no memory
+_log = logging.getLogger(__name__)
+
+
+class Memory:
+    """All users' threads in one store. Made by `backscroll.open`."""
+
+    def __init__(
+        self,
+        store: MemoryStore,
+        embedder: Embedder,
+        calibrate: Calibrate,
+        settings: Settings | None = None,
+        on_embedder_error: Literal["raise", "words"] = "raise",
+    ) -> None:
+        """Take the parts; see `backscroll.open` for what each argument means."""
+        self.store = store
+        self.embedder = embedder
+        self.settings = settings or open_preset("backscroll")
+        self.on_embedder_error = on_embedder_error
+        self._calibrate = calibrate
+
+    def thread(self, name: str, user: str = DEFAULT_USER) -> "Thread":
+        """A thread of a user; it is made when the first message is stored."""
+        for what, given in (("thread", name), ("user", user)):
+            if not isinstance(given, str) or not given.strip():
+                raise MessageError(f"the name of a {what} is text that is not empty, not {given!r}")
+        return Thread(self, ThreadKey(user, name))
+
+    def threads(self, user: str | None = None) -> list[ThreadInfo]:
+        """All threads, or those of one user."""
+        return self.store.threads(user)
+
+    def delete(self, user: str, thread: str | None = None) -> int:
+        """Delete a user, or one thread with its branches: lines, all that was derived from them, and their bytes.
+
+        Returns: how many lines were deleted.
+        Raises: NotFoundError.
+        """
+        return self.store.delete(user, thread)
+
+    def embed(self, progress: Progress | None = None) -> int:
+        """Embed all stored lines that have no vectors yet; returns how many. Raises: EmbedderError."""
+        return embed_pending(self.store, self.embedder, None, progress)
+
+    def reembed(self, progress: Progress | None = None) -> int:
+        """Make all vectors anew by this memory's embedder; returns how many lines were embedded.
+
+        May be interrupted: `embed` goes on where it stopped.
+        """
+        self.embedder.embed([""])  # an embedder that cannot run must not cost the vectors that there are
+        self.store.drop_vectors()
+        self.store.put_setting("embedder", self.embedder.name)
+        return self.embed(progress)
+
+    def check(self, repair: bool = False) -> list[Finding]:
+        """Compare what is derived with the lines, and with `repair` rebuild it; vectors are made by `embed`."""
+        return self.store.check(repair)
+
+    def close(self) -> None:
+        """Close the store and let go of the model."""
+        self.store.close()
+        self.embedder.close()
+
+    def __enter__(self) -> "Memory":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def chosen(self, preset: str | Settings | None) -> Settings:
+        """The settings of a preset, the settings given, or this memory's own. Raises: NotFoundError."""
+        if preset is None:
+            return self.settings
+        return preset if isinstance(preset, Settings) else open_preset(preset)
+
+    def min_similarity(self, settings: Settings) -> float:
+        """The cosine from which on a line may be related: the settings' own, or the embedder's calibrated one."""
+        if settings.min_similarity is not None:
+            return settings.min_similarity
+        name = f"calibration {self.embedder.name} {settings.min_percentile:g}"
+        known = self.store.setting(name)
+        if known is None:
+            percentiles = self._calibrate(self.embedder)
+            if settings.min_percentile not in percentiles:
+                raise MessageError(f"min_percentile is one of {', '.join(f'{p:g}' for p in percentiles)}")
+            known = repr(float(percentiles[settings.min_percentile]))
+            self.store.put_setting(name, known)
+        return float(known)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """One call of `Thread.context`: what its steps share."""
+
+    settings: Settings
+    frame: Frame
+    scope: Scope
+    labels: Labels
+
+
+class Thread:
+    """One chat of a user. Made by `Memory.thread`."""
+
+    def __init__(self, memory: Memory, key: ThreadKey) -> None:
+        """Take the memory it belongs to and its name."""
+        self.memory = memory
+        self.key = key
+        self._store = memory.store
+
+    def append(self, messages: Given, embed: bool = True) -> list[Source]:
+        """Store messages at the end of the thread.
+
+        Args:
+            messages: one OpenAI-style message or many; see `backscroll.messages.parse_message`.
+            embed: embed them at once; otherwise the next context does. Where the embedder fails the lines are
+                stored all the same, a warning is logged, and the next context tries again.
+
+        Returns: where each message stands; for an id that the thread has already, where that one stands.
+        Raises: MessageError or StoreError; then none of them is stored.
+        """
+        lines = self._store.append(self.key, parse_messages(messages))
+        if embed:
+            try:
+                embed_pending(self._store, self.memory.embedder, self.key.user)
+            except EmbedderError as error:
+                _log.warning("lines of user %r are stored and not embedded yet: %s", self.key.user, error)
+        return [_source(line) for line in lines]
+
+    def sync(self, messages: Given) -> list[Source]:
+        """Store what is new in a history that the caller resends whole.
+
+        Messages are matched by content and place. Where the resent history differs from the stored one, or ends
+        before it, the thread goes on as a branch from there; what is abandoned stays stored and is not recalled. A
+        history that was seen before makes its branch the current one again. A system prompt that changed is taken
+        over without a branch. A client that resends only its newest messages is understood by their overlap.
+
+        Returns: where each newly stored message stands.
+        """
+        given = parse_messages(messages)
+        leading = leading_system(given)
+        talk = given[leading:]
+        self._take_known_branch(talk)
+        stored = self._talk(self.key.thread)
+        resent = compare([line.message for line in stored], talk)
+        if resent.differs:
+            self._store.fork(self.key, stored[resent.same].position)
+        new = list(resent.new)
+        return [*self._sync_system(given[:leading]), *(self.append(new) if new else [])]
+
+    def context(
+        self,
+        prompt: str | Mapping[str, Any] | Message | None = None,
+        *,
+        max_tokens: int,
+        tools: Sequence[Mapping[str, Any]] = (),
+        model: str | None = None,
+        now: datetime | str | None = None,
+        preset: str | Settings | None = None,
+        scope: ScopeName = "user",
+    ) -> Context:
+        """Put together the best context for a prompt. Asking stores no line.
+
+        Args:
+            prompt: the new message, as text or as a message; None asks for the messages stored so far.
+            max_tokens: the size of everything sent: messages, tools' schemas, the opening of the reply.
+            tools: the schemas that will be sent along; their tokens count.
+            model: whose tokens are counted; None counts as o200k_base.
+            now: told in front of what is recalled, so that "last week" can be understood; None tells no date.
+            preset: name of a preset, or settings; None takes the memory's.
+            scope: where to recall from: this ``thread``, the ``user``'s threads, or ``all`` users.
+
+        Returns: the context, at most max_tokens tokens.
+        Raises: BudgetError when anchors, tools and prompt do not fit; EmbedderError; MessageError; StoreError.
+        """
+        asking = self._asking(max_tokens, tools, model, now, preset, scope)
+        asked = self._asked(prompt, max_tokens)
+        held = _others(self._anchors(asking.settings), asked.lines)
+        last = self._last(held, asked, asking.frame)
+        shares = divide(held, last.messages, asking.frame)
+        shown = self._window(held, last, shares, asking)
+        told = self._summary(shown, last, asking.settings)
+        parts = Parts(anchors=_others(held, shown), summary=told, window=shown, prompt=last.messages)
+        blocks, notes = self._recalled(last, parts, shares, asking)
+        made = assemble(replace(parts, recalled=blocks), shares, asking.frame)
+        self._remember(last, made, asking.settings)
+        return explain(Considered(made, last, blocks, notes), asking.frame, asking.labels)
+
+    def recall(self, query: str, k: int = 10, scope: ScopeName = "user") -> list[Hit]:
+        """The k lines that match a query best, without assembling a context.
+
+        Args:
+            query: a text that stands alone.
+            k: how many hits at most.
+            scope: this ``thread``, the ``user``'s threads, or ``all`` users.
+
+        Returns: hits, best first; lines below the minimum similarity that share no word with the query are not among
+            them.
+        Raises: EmbedderError when lines or the query cannot be embedded.
+        """
+        if not query.strip():
+            raise MessageError("a query to recall by is text that is not empty")
+        if k < 1:
+            raise MessageError(f"k is a whole number above 0, not {k!r}")
+        settings = self.memory.settings
+        seen = self._scope(scope, settings)
+        asked, _ = self._query(query, seen)
+        found = search(self._store, seen, asked, _fusion(asked, settings))
+        near = self._related(found, asked, settings, k)
+        lines = {line.row: line for line in self._store.fetch([int(row) for row in found.candidates.row[near.order]])}
+        columns = found.candidates
+        return [
+            Hit(lines[row], float(columns.dense[i]), float(columns.lexical[i]), float(found.score[i]))
+            for i in near.order
+            if (row := int(columns.row[i])) in lines
+        ]
+
+    def lines(self, first: int = 0, last: int | None = None) -> list[Line]:
+        """The stored lines of the current path, in order, from position `first` to `last`, both included."""
+        return self._store.read(self.key, first, _ALL if last is None else last)
+
+    def pin(self, position: int) -> Line:
+        """Keep a line in every context from now on. Raises: NotFoundError; MessageError for a call or its result."""
+        found = self.lines(position, position)
+        if found and (found[0].message.payload.get("tool_calls") or found[0].message.role == "tool"):
+            raise MessageError("a call or its result cannot be pinned: it is valid only with the lines around it")
+        return self._store.pin(self.key, position, True)
+
+    def unpin(self, position: int) -> Line:
+        """Let go of a pinned line. Raises: NotFoundError."""
+        return self._store.pin(self.key, position, False)
+
+    def delete(self, position: int | None = None) -> int:
+        """Delete one line, or the whole thread, with its bytes; returns how many lines. Raises: NotFoundError."""
+        return self._store.delete(self.key.user, self.key.thread, position)
+
+    def _asking(
+        self,
+        max_tokens: int,
+        tools: Sequence[Mapping[str, Any]],
+        model: str | None,
+        now: datetime | str | None,
+        preset: str | Settings | None,
+        scope: ScopeName,
+    ) -> _Asking:
+        """Check what was given, and choose the settings, the counter and the scope."""
+        if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1:
+            raise MessageError(f"max_tokens is a whole number above 0, not {max_tokens!r}")
+        settings = self.memory.chosen(preset)
+        today = parse_time(now)
+        frame = Frame(
+            max_tokens=max_tokens,
+            counter=open_counter(model),
+            settings=settings,
+            tools=tuple(tools),
+            today=f"{today:%Y-%m-%d}" if today else "",
+            asking_user=self.key.user,
+        )
+        labels = Labels(name_of(settings), self.memory.embedder.name, scope)
+        return _Asking(settings, frame, self._scope(scope, settings), labels)
+
+    def _asked(self, prompt: str | Mapping[str, Any] | Message | None, max_tokens: int) -> Asked:
+        """The prompt and the newest lines, as many as could be in the window."""
+        newest = self._store.tail(self.key, max_tokens)
+        goes_on = prompt is None or (isinstance(prompt, Mapping) and prompt.get("role") == "tool")
+        if goes_on and not any(line.message.role == "user" for line in newest):
+            newest = self._store.tail(self.key, _ALL)
+        return ask_for(prompt, newest)
+
+    def _anchors(self, settings: Settings) -> list[Line]:
+        first = self._store.read(self.key, 0, _FIRST_LINES + settings.sink_messages)
+        return anchors(first, self._store.pinned(self.key), settings.sink_messages)
+
+    def _last(self, held: Sequence[Line], asked: Asked, frame: Frame) -> Asked:
+        """What comes last, where an exchange in progress is too long without its oldest calls."""
+        kept = fit_prompt(held, asked.messages, frame)
+        messages = tuple(asked.messages[place] for place in kept)
+        return replace(asked, messages=messages, lines=tuple(asked.lines[place] for place in kept))
+
+    def _window(self, held: Sequence[Line], asked: Asked, shares: Shares, asking: _Asking) -> list[Line]:
+        settings = asking.settings
+        before = self._without_system_prompt(asked.before, held)
+        recent = [before[place] for place in sendable([line.message.payload for line in before])]
+        tokens = [message_tokens(line.message.payload, asking.frame.counter) for line in recent]
+        limits = WindowLimits(
+            max_tokens=shares.window,
+            min_tokens=shares.window_min,
+            space_tokens=shares.space,
+            step_tokens=shares.window_step,
+            max_messages=settings.window_messages,
+            unit=settings.window_unit,
+            skip_oversized=settings.skip_oversized,
+            from_first=_reaches_first(asked.before, asking.frame.max_tokens),
+        )
+        return [recent[place] for place in window(recent, tokens, limits)]
+
+    def _without_system_prompt(self, lines: Sequence[Line], held: Sequence[Line]) -> list[Line]:
+        """The lines but those that are, or were once, the thread's system prompt."""
+        if not any(line.message.role in INSTRUCTING for line in lines):
+            return list(lines)
+        first = self._store.read(self.key, 0, _FIRST_LINES)
+        system = {line.row for line in first[: leading_system([line.message for line in first])]}
+        system |= {line.row for line in held if line.message.role in INSTRUCTING}
+        return [line for line in lines if line.row not in system and not line.message.metadata.get(REPLACES_SYSTEM)]
+
+    def _summary(self, shown: Sequence[Line], asked: Asked, settings: Settings) -> list[Summary]:
+        """The summaries of what lies before the window; chunks that left it since are summarized now."""
+        newest = asked.before[-1] if asked.before else None
+        if settings.summary_share == 0 or newest is None:
+            return []
+        if newest.offset + newest.tokens < settings.summary_trigger_tokens:
+            return []
+        stored = self._store.summaries(self.key)
+        single = self._without_gaps([summary for summary in stored if summary.method == METHOD])
+        covered = single[-1].last + 1 if single else 0
+        before = shown[0].position if shown else asked.at
+        left = self._store.read(self.key, covered, before + _FIRST_LINES) if covered < before else []
+        gone = [chunk for chunk in chunks(left) if chunk[-1].position < before]
+        single += [self._kept(summarize(chunk, _stored_count)) for chunk in gone]
+        return cover(single, before, partial(self._merged, {(one.first, one.last): one for one in stored}))
+
+    def _without_gaps(self, summaries: Sequence[Summary]) -> list[Summary]:
+        """The summaries of single chunks; one that went with a deleted line is made anew of the rest."""
+        told: list[Summary] = []
+        for summary in summaries:
+            covered = told[-1].last + 1 if told else 0
+            left = self._store.read(self.key, covered, summary.first - 1) if covered < summary.first else []
+            told += [self._kept(summarize(left, _stored_count))] if left else []
+            told.append(summary)
+        return told
+
+    def _merged(self, stored: Mapping[tuple[int, int], Summary], parts: Sequence[Summary]) -> Summary:
+        """The summary of several in a row: the stored one, or it is made and stored."""
+        found = stored.get((parts[0].first, parts[-1].last))
+        return found or self._kept(merge(parts, _stored_count))
+
+    def _kept(self, summary: Summary) -> Summary:
+        self._store.add_summary(summary)
+        return summary
+
+    def _query(self, text: str, scope: Scope) -> tuple[Query, list[str]]:
+        """The vector and the terms of a text; all pending lines are embedded first, so that it can find them."""
+        notes = []
+        vector = None
+        try:
+            embed_pending(self._store, self.memory.embedder, scope.user)
+            vector = embed_query(self.memory.embedder, text)
+        except EmbedderError as error:
+            if self.memory.on_embedder_error == "raise":
+                raise
+            notes.append(f"recalled by words alone, the embedder failed: {error}")
+        if scope.user is None:
+            notes.append("all users are searched by meaning alone: the text index is scoped to a user")
+        found = dict.fromkeys(terms(text))  # each once, in order
+        return Query(text, vector, tuple(found)[:_MAX_TERMS]), notes
+
+    def _recalled(
+        self, asked: Asked, parts: Parts, shares: Shares, asking: _Asking
+    ) -> tuple[list[Block], tuple[str, ...]]:
+        """Old lines that matter for what is asked, best first, and notes on what was done otherwise."""
+        settings = asking.settings
+        if settings.recall_lines == 0:
+            return [], ()
+        if not asked.text.strip():
+            return [], ("nothing was recalled: the prompt has no words to search for",)
+        query, notes = self._query(asked.text, asking.scope)
+        found = search(self._store, asking.scope, query, _fusion(query, settings))
+        outside = leave_out(
+            found, (line.row for line in (*parts.anchors, *parts.window, *(line for line in asked.lines if line)))
+        )
+        near = self._related(outside, query, settings, settings.recall_lines)
+        spans = widen(spans_of(near, asked.at, _WORTH_READING * shares.space), *settings.neighbors)
+        buffered = self._store.blocks(self.key, asked.at)[-settings.buffer_blocks :] if settings.buffer_blocks else []
+        kept = relevance([span for span in buffered if _may_see(asking.scope, span)], spans, settings.buffer_blocks)
+        blocks = gather(self._store, kept, near, asked.at, settings.recall_unit == "exchange")
+        return [_beside(block, asked.lines) for block in blocks], tuple(notes)
+
+    def _related(self, found: Ranking, query: Query, settings: Settings, max_lines: int | None) -> Ranking:
+        """What is near enough by meaning, or shares a word where words count."""
+        minimum = _NO_COSINE if query.vector is None else self.memory.min_similarity(settings)
+        return threshold(found, minimum, max_lines, keep_words=_fusion(query, settings) == "hybrid")
+
+    def _remember(self, asked: Asked, made: Assembled, settings: Settings) -> None:
+        """Keep what was recalled for the next turns, under the position asked at.
+
+        As many older blocks stay beside them as are ever read, so that asking again finds the same ones.
+        """
+        if not settings.buffer_blocks:
+            return
+        fresh = [block.span for block in made.parts.recalled if not block.is_buffered]
+        best = fresh[: settings.buffer_blocks]
+        if best != [span for span in self._store.blocks(self.key, asked.at + 1) if span.asked_at == asked.at]:
+            self._store.put_blocks(self.key, asked.at, best, 2 * settings.buffer_blocks)
+
+    def _scope(self, scope: ScopeName, settings: Settings) -> Scope:
+        if scope not in ("thread", "user", "all"):
+            raise NotFoundError(f"no scope {scope!r}: there are thread, user, all")
+        roles = _TALKING if settings.recall_roles == "both" else frozenset({settings.recall_roles})
+        user = None if scope == "all" else self.key.user
+        return Scope(user, self.key.thread if scope == "thread" else None, roles)
+
+    def _talk(self, name: str) -> list[Line]:
+        """The stored lines of a path, without its system prompt and what replaced it."""
+        lines = self._store.read(ThreadKey(self.key.user, name), 0, _ALL)
+        talk = [line for line in lines if not line.message.metadata.get(REPLACES_SYSTEM)]
+        return talk[leading_system([line.message for line in talk]) :]
+
+    def _take_known_branch(self, talk: Sequence[Message]) -> None:
+        """Where another branch has more of a resent history than the current one, make it current."""
+        family = [info for info in self._store.threads(self.key.user) if info.family == self.key.thread]
+        if len(family) < 2:
+            return
+        head = next(info.head for info in family if info.thread == self.key.thread)
+        names = [own_path(info.thread) if info.thread == self.key.thread else info.thread for info in family]
+        shared = {name: common([line.message for line in self._talk(name)], talk) for name in names}
+        current = own_path(self.key.thread) if head in (None, self.key.thread) else str(head)
+        best = max(names, key=lambda name: (shared[name], name == current))
+        if best != current:
+            self._store.switch(self.key, best)
+
+    def _sync_system(self, given: Sequence[Message]) -> list[Source]:
+        """Take over a system prompt that is not the one in force; the old one stays stored."""
+        held = system_prompt(self._store.read(self.key, 0, _FIRST_LINES), self._store.pinned(self.key))
+        if not given or [line.message.payload for line in held] == [message.payload for message in given]:
+            return []
+        if not self._store.tail(self.key, 1):
+            return self.append(given, embed=False)
+        times = 1 + max((int(line.message.metadata.get(REPLACES_SYSTEM, 0)) for line in held), default=0)
+        replacing = [replace(one, id=None, metadata={**one.metadata, REPLACES_SYSTEM: times}) for one in given]
+        sources = self.append(replacing, embed=False)
+        for source in sources:
+            self._store.pin(self.key, source.position, True)
+        return sources
+
+
+def _others(held: Sequence[Line], shown: Sequence[Line | None]) -> list[Line]:
+    """Lines that the window or the prompt does not show in their own place."""
+    rows = {line.row for line in shown if line}
+    return [line for line in held if line.row not in rows]
+
+
+def _stored_count(text: str) -> int:
+    """Tokens of a text by the counter that stored lines are counted by, whatever model is asked for."""
+    return open_counter(DEFAULT_VOCABULARY).count(text)
+
+
+def _beside(block: Block, asked: Sequence[Line | None]) -> Block:
+    """The block without lines that the prompt itself shows."""
+    return replace(block, lines=tuple(_others(block.lines, asked)))
+
+
+def _reaches_first(newest: Sequence[Line], max_tokens: int) -> bool:
+    """Whether the newest lines, read up to max_tokens, are all that there are."""
+    return bool(newest) and (newest[0].position == 0 or sum(line.tokens for line in newest) < max_tokens)
+
+
+def _fusion(query: Query, settings: Settings) -> Literal["hybrid", "dense"]:
+    """The settings' own; a query without a vector can only go by words."""
+    return settings.fusion if query.vector is not None else "hybrid"
+
+
+def _may_see(scope: Scope, span: Span) -> bool:
+    """Whether a buffered span lies in what is searched now."""
+    return scope.user in (None, span.user) and scope.thread in (None, span.family)
+
+
+def _source(line: Line) -> Source:
+    return Source(line.user, line.thread, line.position, line.id)

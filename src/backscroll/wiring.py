@@ -1,0 +1,88 @@
+"""The only module that knows which store, which embedder, which calibration: it puts a Memory together."""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Literal
+
+from backscroll.embedders import model_files, open_embedder
+from backscroll.embedders.calibration import calibrate
+from backscroll.errors import BackscrollError, EmbedderMismatchError
+from backscroll.memory import Memory
+from backscroll.protocols import Embedder, MemoryStore
+from backscroll.settings import Settings, open_preset
+from backscroll.stores import open_store
+from backscroll.tokens import DEFAULT_VOCABULARY, message_tokens, open_counter
+from backscroll.types import Message
+
+DEFAULT_EMBEDDER = "local"
+
+
+def open_memory(
+    url: str,
+    *,
+    embedder: str | Embedder | None = None,
+    preset: str | Settings = "backscroll",
+    on_embedder_error: Literal["raise", "words"] = "raise",
+) -> Memory:
+    """Open a memory: see `backscroll.open`."""
+    settings = preset if isinstance(preset, Settings) else open_preset(preset)
+    if not Path(url).exists() and (embedder is None or isinstance(embedder, str)):
+        shared_embedder(embedder or DEFAULT_EMBEDDER)  # what is missing must be said before a file is made
+    store = open_lines(url)
+    try:
+        chosen = _embedder(store, url, embedder)
+    except BackscrollError:
+        store.close()
+        raise
+    return Memory(store, chosen, percentiles, settings, on_embedder_error)
+
+
+def open_for_reembedding(url: str, embedder: str | Embedder) -> Memory:
+    """Open a memory by another embedder than the one of its vectors, for nothing else than `Memory.reembed`."""
+    chosen = shared_embedder(embedder) if isinstance(embedder, str) else embedder
+    return Memory(open_lines(url), chosen, percentiles)
+
+
+def open_lines(url: str) -> MemoryStore:
+    """Open a store alone, for what needs no embedder."""
+    return open_store(url, count_message)
+
+
+def count_message(message: Message) -> int:
+    """Tokens of a message as they are stored with its line."""
+    return message_tokens(message.payload, open_counter(DEFAULT_VOCABULARY))
+
+
+@cache
+def shared_embedder(name: str) -> Embedder:
+    """One embedder of a name for all memories of the process: a model is loaded once."""
+    return open_embedder(name)
+
+
+def setup_model(folder: str | None = None, progress: Callable[[int, int], None] | None = None) -> Path:
+    """Fetch the local embedder's model: see `backscroll.embedders.setup_model`, which brings an HTTP client."""
+    fetched: Path = import_module("backscroll.embedders.setup_model").setup_model(folder, progress)
+    return fetched
+
+
+def cache_folder() -> Path:
+    """Where on this machine that is kept which can be made again."""
+    return model_files.cache_folder().parent
+
+
+def percentiles(embedder: Embedder) -> Mapping[float, float]:
+    """What cosine unrelated lines have, per percentile."""
+    return calibrate(embedder).unrelated_percentiles
+
+
+def _embedder(store: MemoryStore, url: str, asked: str | Embedder | None) -> Embedder:
+    """The embedder asked for, else the one that the store's vectors were made by, else the default one."""
+    stored = store.setting("embedder")
+    if asked is None:
+        return shared_embedder(stored or DEFAULT_EMBEDDER)
+    embedder = shared_embedder(asked) if isinstance(asked, str) else asked
+    if stored is not None and stored != embedder.name:
+        raise EmbedderMismatchError(stored, embedder.name, url)
+    return embedder
