@@ -25,7 +25,7 @@ COMMANDS = {
     "delete": ("backscroll.cli.deleting:delete", "Delete a user, a thread or a line, with their bytes."),
     "check": ("backscroll.cli.upkeep:check", "Compare what is derived with the lines, and repair it."),
     "reembed": ("backscroll.cli.upkeep:reembed", "Make all vectors anew, by another embedder."),
-    "evaluate": ("backscroll.cli.evaluating:evaluate", "Measure recall and rewriting on files of questions."),
+    "evaluate": ("backscroll.cli.evaluating:evaluate", "Measure recall, or rewriting, on files with gold answers."),
     "setup-model": ("backscroll.cli.upkeep:setup_model", "Fetch the local embedder's model."),
 }
 

@@ -1,0 +1,227 @@
+"""`backscroll evaluate recall` and `backscroll evaluate rewrite`: measured on files, without a language model."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from backscroll import __version__
+from backscroll.cli.evaluation_page import print_recall, print_rewriting
+from backscroll.cli.options import json_text
+from backscroll.cli.outcome import Interrupted
+from backscroll.cli.screen import progress_bar
+from backscroll.evaluation.contextualizers import CONTEXTUALIZERS, NOTHING
+from backscroll.evaluation.datasets import read_rewrites
+from backscroll.evaluation.figures import figures, ranking_figures
+from backscroll.evaluation.plot import need_plot, plot
+from backscroll.evaluation.replay import Plan
+from backscroll.evaluation.results import Results
+from backscroll.evaluation.rewriting import measure_rewriting
+from backscroll.evaluation.run import identity, read_data, run
+from backscroll.evaluation.vector_cache import CachedEmbedder, VectorCache
+from backscroll.settings import PRESETS
+from backscroll.wiring import DEFAULT_EMBEDDER, cache_folder, shared_embedder
+
+_DEFAULT_BUDGETS = "500,1000,2000,4000,8000"
+_RESULTS_ENDING = ".results.jsonl"
+
+FILE = click.Path(path_type=Path)
+
+
+Callback = Callable[[click.Context, click.Parameter, str], Any]
+
+
+def _names(known: Sequence[str]) -> Callback:
+    """What reads names with commas between them, each once, of those that there are."""
+
+    def read(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
+        names = tuple(dict.fromkeys(value.split(",")))
+        for name in names:
+            if name not in known:
+                raise click.BadParameter(f"{name!r} is none of {', '.join(known)}", ctx, param)
+        return names
+
+    return read
+
+
+def _budgets(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
+    """Whole numbers above 0 with commas between them, each once."""
+    numbers = value.split(",")
+    if not all(one.isdecimal() and int(one) > 0 for one in numbers):
+        raise click.BadParameter(f"{value!r} is no list of whole numbers above 0, such as 1000,2000", ctx, param)
+    return tuple(dict.fromkeys(map(int, numbers)))
+
+
+embedder_option = click.option(
+    "--embedder", metavar="NAME", default=DEFAULT_EMBEDDER, show_default=True, help="hashing, remote:MODEL@URL, …"
+)
+cache_option = click.option(
+    "--cache", type=FILE, metavar="FOLDER", help="Where vectors are kept for the next run. [default: the user's cache]"
+)
+limit_option = click.option(
+    "--limit", type=click.IntRange(min=1), metavar="N", help="Take only the first N of the file."
+)
+out_option = click.option("--json", "out", type=FILE, metavar="FILE", help="Write all figures to a file.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Recall:
+    """The options of `backscroll evaluate recall`."""
+
+    lines: Path
+    questions: Path
+    preset: tuple[str, ...]
+    max_tokens: tuple[int, ...]
+    same_thread: bool
+    baseline: str | None
+    embedder: str
+    cache: Path | None
+    limit: int | None
+    out: Path | None
+    plot: Path | None
+
+
+def _gathered(function: Callable[[_Recall], None]) -> Callable[..., None]:
+    """Hand a command its many options as one value."""
+
+    @wraps(function)
+    def command(**options: Any) -> None:
+        function(_Recall(**options))
+
+    return command
+
+
+@click.group(epilog="Example: backscroll evaluate recall --help")
+def evaluate() -> None:
+    """Measure recall, or rewriting, on files with gold answers; no language model is needed."""
+
+
+@evaluate.command(
+    epilog="Example: backscroll evaluate recall --lines chat.lines.jsonl.gz --questions chat.questions.jsonl.gz"
+)
+@click.option("--lines", type=FILE, required=True, metavar="FILE", help="Conversations, one line a message.")
+@click.option("--questions", type=FILE, required=True, metavar="FILE", help="Questions with their evidence.")
+@click.option(
+    "--preset",
+    metavar="A,B",
+    callback=_names(list(PRESETS)),
+    default="backscroll",
+    show_default=True,
+    help="Who is measured.",
+)
+@click.option(
+    "--max-tokens", metavar="N,M", callback=_budgets, default=_DEFAULT_BUDGETS, show_default=True, help="The budgets."
+)
+@click.option("--same-thread", is_flag=True, help="Ask at the end of the newest thread, not in a new one.")
+@click.option("--baseline", type=click.Choice(list(PRESETS)), help="Test the difference to this preset.")
+@embedder_option
+@cache_option
+@limit_option
+@out_option
+@click.option("--plot", type=FILE, metavar="FILE", help="Draw recall against tokens; needs the extra plot.")
+@_gathered
+def recall(asked: _Recall) -> None:
+    """Are the lines with the answer in the context?
+
+    Every conversation is replayed, every question asked by each preset within each budget. With --json FILE.json the
+    result of each question is kept in FILE.results.jsonl, and the same command goes on where it was interrupted.
+    """
+    if asked.plot:
+        need_plot()
+    presets = asked.preset if asked.baseline in (None, *asked.preset) else (*asked.preset, str(asked.baseline))
+    plan = Plan(presets, asked.max_tokens, asked.same_thread)
+    data = read_data(asked.lines, asked.questions, asked.limit)
+    with _cached(asked.embedder, asked.cache) as embedder:
+        named = identity(asked.lines, asked.questions, plan, embedder.name)
+        kept = asked.out.with_suffix(_RESULTS_ENDING) if asked.out else None
+        results = Results(kept, named, data.keys())
+        with _resumable(kept), progress_bar("asking", len(data.keys()), nouns="questions") as bar:
+            measured = run(data, plan, embedder, results, bar.advance)
+    found = figures(measured, plan, asked.baseline)
+    rankings = ranking_figures(measured, plan)
+    if asked.out:
+        made = {
+            "version": __version__,
+            "run": named,
+            "left_out": dict(data.left_out),
+            "figures": [asdict(one) for one in found],
+            "rankings": [asdict(one) for one in rankings],
+        }
+        _write(asked.out, made)
+    if asked.plot:
+        plot(found, asked.plot)
+    print_recall(found, rankings, data.left_out)
+
+
+@evaluate.command(epilog="Example: backscroll evaluate rewrite --rewrites cast.rewrites.jsonl.gz")
+@click.option(
+    "--rewrites", type=FILE, required=True, multiple=True, metavar="FILE", help="Messages with human rewrites; several."
+)
+@click.option(
+    "--contextualizer",
+    metavar="A,B",
+    callback=_names(list(CONTEXTUALIZERS)),
+    default=NOTHING,
+    show_default=True,
+    help="Who is measured.",
+)
+@click.option("--worst", type=click.IntRange(min=0), default=10, show_default=True, help="How many examples are shown.")
+@embedder_option
+@cache_option
+@limit_option
+@out_option
+def rewrite(  # each is an option of its own
+    rewrites: Sequence[Path],
+    contextualizer: tuple[str, ...],
+    worst: int,
+    embedder: str,
+    cache: Path | None,
+    limit: int | None,
+    out: Path | None,
+) -> None:
+    """How far are queries from human rewrites?
+
+    Each message is made a query of by each contextualizer; the distance is 1 - cosine. Each file is a set of its own;
+    --limit counts in each of them.
+    """
+    found = [one for path in rewrites for one in read_rewrites(path)[:limit]]
+    ways = len({NOTHING, *contextualizer})
+    with (
+        _cached(embedder, cache) as cached,
+        progress_bar("rewriting", ways * len(found), nouns="messages") as bar,
+    ):
+        measured = measure_rewriting(found, contextualizer, cached, bar.advance, worst)
+    if out:
+        _write(out, {"version": __version__, "embedder": cached.name, **asdict(measured)})
+    print_rewriting(measured)
+
+
+@contextmanager
+def _cached(name: str, folder: Path | None) -> Iterator[CachedEmbedder]:
+    """An embedder whose vectors are kept. Raises: StoreError, EmbedderError, NotFoundError."""
+    embedder = shared_embedder(name)
+    cache = VectorCache(folder or cache_folder())
+    try:
+        yield CachedEmbedder(embedder, cache)
+    finally:
+        cache.close()
+        embedder.close()
+
+
+@contextmanager
+def _resumable(kept: Path | None) -> Iterator[None]:
+    """Say of Ctrl-C what is kept. Raises: Interrupted."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        told = "run the same command again to go on" if kept else "without --json only the lines' vectors are kept"
+        raise Interrupted(told) from error
+
+
+def _write(path: Path, value: Any) -> None:
+    path.write_text(json_text(value) + "\n", encoding="utf-8")
+    click.echo(f"all figures are in {path}", err=True)

@@ -1,0 +1,45 @@
+"""Ways to make a query that stands alone of a message and what was said before it, by name.
+
+The one place to add another: what opens it is handed the embedder.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from backscroll.errors import NotFoundError
+from backscroll.evaluation.datasets import Turn
+from backscroll.protocols import Embedder
+from backscroll.types import Vector
+
+NOTHING = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Contextualized:
+    """A query that stands alone.
+
+    Attributes:
+        text: what is searched for; None where there is only a vector.
+        vector: (d,), where the query is no text, such as a blend; None takes the text's.
+    """
+
+    text: str | None
+    vector: Vector | None = None
+
+
+Contextualize = Callable[[str, Sequence[Turn]], Contextualized]  # message, history -> query
+
+
+def leave_alone(message: str, history: Sequence[Turn]) -> Contextualized:
+    """The message as it is: what every other way is measured against."""
+    return Contextualized(message)
+
+
+CONTEXTUALIZERS: Mapping[str, Callable[[Embedder], Contextualize]] = {NOTHING: lambda embedder: leave_alone}
+
+
+def open_contextualizer(name: str, embedder: Embedder) -> Contextualize:
+    """The contextualizer of a name. Raises: NotFoundError, which lists the known ones."""
+    if name not in CONTEXTUALIZERS:
+        raise NotFoundError(f"no contextualizer {name!r}: there are {', '.join(CONTEXTUALIZERS)}")
+    return CONTEXTUALIZERS[name](embedder)
