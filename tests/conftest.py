@@ -10,7 +10,7 @@ import backscroll
 from backscroll.memory import Memory
 
 settings.register_profile("ci", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("long", parent=settings.get_profile("ci"), max_examples=1000)
+settings.register_profile("long", parent=settings.get_profile("ci"), max_examples=400)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
