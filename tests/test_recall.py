@@ -1,5 +1,6 @@
 """Recall, step by step: search, threshold, neighbors, relevance, gather."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -53,14 +54,23 @@ SCORES = st.lists(st.tuples(st.floats(-1, 1, width=32), st.sampled_from([0.0, 1.
 def test_what_is_at_or_above_the_minimum_stays_best_first(scores, minimum, max_lines, keep_words):
     given_ranking = ranking([dense for dense, _ in scores], [lexical for _, lexical in scores])
     kept = threshold(given_ranking, minimum, max_lines, keep_words)
-    expected = [
-        place for place in given_ranking.order if scores[place][0] >= minimum or (keep_words and scores[place][1] > 0)
-    ][:max_lines]
-    assert kept.order.tolist() == expected
+    related = {place for place, (dense, words) in enumerate(scores) if dense >= minimum or (keep_words and words > 0)}
+    if keep_words:
+        related = {place for place in range(len(scores)) if any(abs(place - other) <= 2 for other in related)}
+    assert kept.order.tolist() == [place for place in given_ranking.order if place in related][:max_lines]
 
 
 def test_a_line_exactly_at_the_minimum_stays():
     assert threshold(ranking([0.5, 0.25]), 0.5, None, keep_words=False).order.tolist() == [0]
+
+
+def test_a_neighbor_stays_only_within_two_positions_of_its_own_thread():
+    columns = ranking([0.9, 0.0, 0.0, 0.0, 0.0]).candidates
+    apart = dataclasses.replace(
+        columns, position=np.array([4, 6, 7, 5, 6], np.int32), family=np.array([0, 0, 0, 1, 1], np.int32)
+    )
+    kept = threshold(Ranking(apart, columns.dense, np.arange(5)), 0.5, None, keep_words=True)
+    assert kept.order.tolist() == [0, 1]
 
 
 @given(SCORES, st.sets(st.integers(95, 115)))

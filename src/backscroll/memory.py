@@ -441,9 +441,15 @@ class Thread:
         return [_beside(block, asked.lines) for block in blocks], tuple(notes)
 
     def _related(self, found: Ranking, query: Query, settings: Settings, max_lines: int | None) -> Ranking:
-        """What is near enough by meaning, or shares a word where words count."""
-        minimum = _NO_COSINE if query.vector is None else self.memory.min_similarity(settings)
-        return threshold(found, minimum, max_lines, keep_words=_fusion(query, settings) == "hybrid")
+        """What is near enough by meaning, or shares a word where words count.
+
+        A query without a word that says anything ("Hi!", "Thanks") is near to a hundred other greetings: there only
+        what hardly any two unrelated lines have in common stays.
+        """
+        is_hybrid = _fusion(query, settings) == "hybrid"
+        chosen = replace(settings, min_percentile=99.9) if is_hybrid and not query.terms else settings
+        minimum = _NO_COSINE if query.vector is None else self.memory.min_similarity(chosen)
+        return threshold(found, minimum, max_lines, keep_words=is_hybrid and bool(query.terms))
 
     def _remember(self, asked: Asked, made: Assembled, settings: Settings) -> None:
         """Keep what was recalled for the next turns, under the position asked at.

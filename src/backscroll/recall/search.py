@@ -5,7 +5,8 @@ A line's rank value is a sum of shares, each 1 for the best line:
     .5 x cosine          of the query and the line (its best passage; the line is embedded with its speaker's name)
     .5 x BM25            of the query's terms, speakers' names left out: they are in every other question
     .2 x the same sum    of the line before it, and of the line after it: answers stand next to questions
-    .1                   where the question names one speaker and the line is hers
+    .1 x the same sum    of the lines two before it and two after it
+    .15                  where the question names one speaker and the line is hers
 
 and a line of more than 64 tokens is divided by (tokens / 64) ** .4, since it takes the place of several others.
 How the weights were found, and what they give on each set of data: docs/LOG.md.
@@ -22,11 +23,10 @@ from backscroll.terms import terms
 from backscroll.types import Candidates, Query, Ranking, Scope
 
 WEIGHT_DENSE, WEIGHT_LEXICAL = 0.5, 0.5
-WEIGHT_NEIGHBOR = 0.2
-WEIGHT_SPEAKER = 0.1
+WEIGHTS_NEIGHBOR = (0.2, 0.1)  # of a line at distance 1, at distance 2
+WEIGHT_SPEAKER = 0.15
 LONG_TOKENS, LONG_EXPONENT = 64, 0.4
 MAX_CANDIDATES = 512  # by each side; what stands below has never been in a context of 8,000 tokens
-REACH = 1
 _ROLES = frozenset({"user", "assistant", "tool", "system", "developer"})
 
 Column = NDArray[np.float32]
@@ -49,11 +49,12 @@ def search(index: Index, scope: Scope, query: Query, fusion: Literal["hybrid", "
     speakers = _named(index.speakers(scope), query.terms)
     names = {term for speaker in index.speakers(scope) for term in terms(speaker) if speaker not in _ROLES}
     asked = tuple(term for term in query.terms if term not in names)
-    found = index.search(scope, query.vector, asked, MAX_CANDIDATES, REACH)
+    found = index.search(scope, query.vector, asked, MAX_CANDIDATES, reach=len(WEIGHTS_NEIGHBOR))
     own = WEIGHT_DENSE * _share(found.dense) + WEIGHT_LEXICAL * _share(found.lexical)
-    value = own + WEIGHT_NEIGHBOR * _of_neighbors(found, own) + WEIGHT_SPEAKER * _is_by(found, speakers)
+    around = [weight * _at_distance(found, own, i) for i, weight in enumerate(WEIGHTS_NEIGHBOR, start=1)]
+    value = sum(around, own) + WEIGHT_SPEAKER * _is_by(found, speakers)
     length = np.maximum(found.tokens, LONG_TOKENS) / LONG_TOKENS
-    return _ranked(found, value / length**LONG_EXPONENT)
+    return _ranked(found, (value / length**LONG_EXPONENT).astype(np.float32))
 
 
 def _named(speakers: tuple[str, ...], asked: tuple[str, ...]) -> frozenset[str]:
@@ -69,12 +70,14 @@ def _share(column: Column) -> Column:
     return above / best if best > 0 else above
 
 
-def _of_neighbors(found: Candidates, own: Column) -> Column:
-    """The sum of what the lines next to each line have, in their thread."""
+def _at_distance(found: Candidates, own: Column, distance: int) -> Column:
+    """The sum of what the two lines have that stand at a distance from each line, in its thread."""
     total = np.zeros_like(own)
-    adjacent = (found.family[1:] == found.family[:-1]) & (found.position[1:] - found.position[:-1] == 1)
-    total[1:][adjacent] += own[:-1][adjacent]
-    total[:-1][adjacent] += own[1:][adjacent]
+    for step in range(1, distance + 1):  # lines between them may be no candidates
+        apart = found.position[step:] - found.position[:-step] == distance
+        is_there = apart & (found.family[step:] == found.family[:-step])
+        total[step:][is_there] += own[:-step][is_there]
+        total[:-step][is_there] += own[step:][is_there]
     return total
 
 
