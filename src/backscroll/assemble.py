@@ -187,9 +187,9 @@ def _pack(parts: Parts, blocks: Sequence[Block], frame: Frame) -> Quotes:
         if left < _LEAST_TOKENS:
             break
         fresh = _quotable(block, taken, quotes.as_messages)
-        fitting = _fitting(fresh, left, costs)
+        fitting, cost = _fitting(fresh, left, costs)
         if fitting is not None:
-            left -= costs.of(fitting)
+            left -= cost
             costs.choose(fitting)
             chosen.append(fitting)
             taken.update(line.row for line in fitting.lines)
@@ -206,12 +206,14 @@ def _quotable(block: Block, taken: set[int], as_messages: bool) -> Block:
     return replace(block, lines=tuple(lines))
 
 
-def _fitting(block: Block, left: int, costs: QuoteCosts) -> Block | None:
-    """The block where it fits, else the best passage of its one long line where that fits."""
-    if not block.lines:
-        return None
-    candidates = [block, _excerpt(block)]
-    return next((one for one in candidates if one is not None and costs.of(one) <= left), None)
+def _fitting(block: Block, left: int, costs: QuoteCosts) -> tuple[Block | None, int]:
+    """The block where it fits, else the best passage of its one long line where that fits; and what it costs."""
+    if block.lines:
+        for one in (block, _excerpt(block)):
+            cost = costs.of(one) if one is not None else 0
+            if one is not None and cost <= left:
+                return one, cost
+    return None, 0
 
 
 def _excerpt(block: Block) -> Block | None:

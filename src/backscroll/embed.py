@@ -39,8 +39,8 @@ def embed_pending(index: Index, embedder: Embedder, user: str | None, progress: 
     Raises: EmbedderError; what was embedded before it is kept. EmbedderMismatchError.
     """
     done = 0
-    _claim(index, embedder)
     while pending := index.unembedded(user, BATCH_LINES):
+        _claim(index, embedder)
         found = [passages(line.message.text) for line in pending]
         texts = [_said(line, start, end) for line, spans in zip(pending, found, strict=True) for start, end in spans]
         index.add_vectors([line.row for line in pending], found, embedder.embed(texts))

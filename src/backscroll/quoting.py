@@ -116,10 +116,14 @@ def _thread(line: Line) -> tuple[str, str]:
     return line.user, line.family
 
 
+def _day(line: Line) -> str:
+    return line.created_at.date().isoformat()
+
+
 def _head(line: Line) -> Head:
-    return line.user, line.family, f"{line.created_at:%Y-%m-%d}"
+    return line.user, line.family, _day(line)
 
 
 def _head_text(line: Line, asking_user: str) -> str:
     whose = "" if line.user == asking_user else f" {label(line.user)}"
-    return f"[{line.created_at:%Y-%m-%d}{whose} {label(line.family)}]"
+    return f"[{_day(line)}{whose} {label(line.family)}]"

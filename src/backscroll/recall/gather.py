@@ -46,9 +46,9 @@ def gather(store: Lines, spans: Sequence[Span], ranking: Ranking, asked_at: int,
     Returns: blocks in the order of the spans; a span whose lines are gone is skipped.
     """
     found = ranking.candidates
-    keys = [found.families[code] for code in found.family]
     place_of = {
-        (*key, int(position)): place for place, (key, position) in enumerate(zip(keys, found.position, strict=True))
+        (*found.families[found.family[place]], int(found.position[place])): int(place)
+        for place in ranking.order[: len(spans)]  # each span of this turn is of one of the best lines
     }
     single = {
         span: place_of[span.user, span.family, span.first]

@@ -46,8 +46,9 @@ def search(index: Index, scope: Scope, query: Query, fusion: Literal["hybrid", "
     if fusion == "dense":
         found = index.search(scope, query.vector, (), MAX_CANDIDATES, reach=0)
         return _ranked(found, found.dense)
-    speakers = _named(index.speakers(scope), query.terms)
-    names = {term for speaker in index.speakers(scope) for term in terms(speaker) if speaker not in _ROLES}
+    speaking = index.speakers(scope)
+    speakers = _named(speaking, query.terms)
+    names = {term for speaker in speaking for term in terms(speaker) if speaker not in _ROLES}
     asked = tuple(term for term in query.terms if term not in names)
     found = index.search(scope, query.vector, asked, MAX_CANDIDATES, reach=len(WEIGHTS_NEIGHBOR))
     own = WEIGHT_DENSE * _share(found.dense) + WEIGHT_LEXICAL * _share(found.lexical)
