@@ -203,6 +203,14 @@ def test_a_question_that_names_its_speaker_prefers_her_lines(memory):
         assert thread.recall(f"Which van does {name} like?")[0].line.speaker == name
 
 
+def test_a_question_that_speaks_of_days_prefers_their_lines(memory):
+    thread = memory.thread("diary")
+    thread.append([user("I painted a boat.", created_at=f"2024-{month:02}-05T09:00:00") for month in range(1, 13)])
+    assert thread.recall("What did I paint in August?")[0].line.created_at.month == 8
+    asked = memory.thread("new").context("What did I paint two months ago?", max_tokens=70, now="2024-12-05")
+    assert [source.position for source in asked.sources] == [9]
+
+
 def test_words_of_scripts_without_spaces_are_found(memory):
     thread = memory.thread("chat")
     thread.append(

@@ -10,7 +10,7 @@ They are handed a store, an embedder and a calibration, and import no implementa
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import date, datetime
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal
@@ -18,6 +18,7 @@ from typing import Any, Literal
 from backscroll.anchors import INSTRUCTING, REPLACES_SYSTEM, anchors, leading_system, system_prompt
 from backscroll.assemble import Assembled, Frame, Parts, Shares, assemble, divide, fit_prompt
 from backscroll.context import Context
+from backscroll.dates import days_of
 from backscroll.embed import Progress, embed_pending, embed_query
 from backscroll.errors import EmbedderError, MessageError, NotFoundError
 from backscroll.exchanges import sendable
@@ -403,8 +404,8 @@ class Thread:
         self._store.add_summary(summary)
         return summary
 
-    def _query(self, text: str, scope: Scope) -> tuple[Query, list[str]]:
-        """The vector and the terms of a text; all pending lines are embedded first, so that it can find them."""
+    def _query(self, text: str, scope: Scope, now: date | None = None) -> tuple[Query, list[str]]:
+        """The vector, the terms and the days of a text; pending lines are embedded first, to be found by it."""
         notes = []
         vector = None
         try:
@@ -417,7 +418,7 @@ class Thread:
         if scope.user is None:
             notes.append("all users are searched by meaning alone: the text index is scoped to a user")
         found = dict.fromkeys(terms(text))  # each once, in order
-        return Query(text, vector, tuple(found)[:_MAX_TERMS]), notes
+        return Query(text, vector, tuple(found)[:_MAX_TERMS], days_of(text, now)), notes
 
     def _recalled(
         self, asked: Asked, parts: Parts, shares: Shares, asking: _Asking
@@ -428,7 +429,8 @@ class Thread:
             return [], ()
         if not asked.text.strip():
             return [], ("nothing was recalled: the prompt has no words to search for",)
-        query, notes = self._query(asked.text, asking.scope)
+        now = date.fromisoformat(asking.frame.today) if asking.frame.today else None
+        query, notes = self._query(asked.text, asking.scope, now)
         found = search(self._store, asking.scope, query, _fusion(query, settings))
         outside = leave_out(
             found, (line.row for line in (*parts.anchors, *parts.window, *(line for line in asked.lines if line)))

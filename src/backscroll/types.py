@@ -5,7 +5,7 @@ Knows nothing about stores, embedders or budgets.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -123,12 +123,29 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
+class Days:
+    """A set of days.
+
+    Attributes:
+        month, day, year: those that it names; None stands for any.
+        first, last: where it counts back from now instead, both included.
+    """
+
+    month: int | None = None
+    day: int | None = None
+    year: int | None = None
+    first: date | None = None
+    last: date | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
-    """What is searched for: a text that stands alone, its vector and its terms."""
+    """What is searched for: a text that stands alone, its vector, its terms, and the days that it speaks of."""
 
     text: str
     vector: Vector | None  # None: the dense side is off
     terms: tuple[str, ...]
+    days: tuple[Days, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,14 @@ A line's rank value is a sum of shares, each 1 for the best line:
     .2 x the same sum    of the line before it, and of the line after it: answers stand next to questions
     .1 x the same sum    of the lines two before it and two after it
     .15                  where the question names one speaker and the line is hers
+    .2                   where the question speaks of days and the line is of one of them
 
 and a line of more than 64 tokens is divided by (tokens / 64) ** .4, since it takes the place of several others.
 How the weights were found, and what they give on each set of data: docs/LOG.md.
 Only this and embedding may ask others: the index is asked here. Knows nothing about budgets.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -20,11 +22,11 @@ from numpy.typing import NDArray
 
 from backscroll.protocols import Index
 from backscroll.terms import terms
-from backscroll.types import Candidates, Query, Ranking, Scope
+from backscroll.types import Candidates, Days, Query, Ranking, Scope
 
 WEIGHT_DENSE, WEIGHT_LEXICAL = 0.5, 0.5
 WEIGHTS_NEIGHBOR = (0.2, 0.1)  # of a line at distance 1, at distance 2
-WEIGHT_SPEAKER = 0.15
+WEIGHT_SPEAKER, WEIGHT_DAYS = 0.15, 0.2
 LONG_TOKENS, LONG_EXPONENT = 64, 0.4
 MAX_CANDIDATES = 512  # by each side; what stands below has never been in a context of 8,000 tokens
 _ROLES = frozenset({"user", "assistant", "tool", "system", "developer"})
@@ -53,7 +55,7 @@ def search(index: Index, scope: Scope, query: Query, fusion: Literal["hybrid", "
     found = index.search(scope, query.vector, asked, MAX_CANDIDATES, reach=len(WEIGHTS_NEIGHBOR))
     own = WEIGHT_DENSE * _share(found.dense) + WEIGHT_LEXICAL * _share(found.lexical)
     around = [weight * _at_distance(found, own, i) for i, weight in enumerate(WEIGHTS_NEIGHBOR, start=1)]
-    value = sum(around, own) + WEIGHT_SPEAKER * _is_by(found, speakers)
+    value = sum(around, own) + WEIGHT_SPEAKER * _is_by(found, speakers) + WEIGHT_DAYS * _is_of(found, query.days)
     length = np.maximum(found.tokens, LONG_TOKENS) / LONG_TOKENS
     return _ranked(found, (value / length**LONG_EXPONENT).astype(np.float32))
 
@@ -85,6 +87,27 @@ def _at_distance(found: Candidates, own: Column, distance: int) -> Column:
 def _is_by(found: Candidates, speakers: frozenset[str]) -> Column:
     codes = [code for code, speaker in enumerate(found.speakers) if speaker in speakers]
     return np.isin(found.speaker, codes).astype(np.float32)
+
+
+def _is_of(found: Candidates, days: Sequence[Days]) -> Column:
+    """1 for the lines of the days, by UTC."""
+    said = found.created_at.astype("datetime64[s]").astype("datetime64[D]")
+    years, months = said.astype("datetime64[Y]"), said.astype("datetime64[M]")
+    named = {
+        "year": years.astype(int) + 1970,
+        "month": months.astype(int) % 12 + 1,
+        "day": (said - months.astype("datetime64[D]")).astype(int) + 1,
+    }
+    is_of = np.zeros(len(said), np.bool_)
+    for one in days:
+        fits = np.ones(len(said), np.bool_)
+        for part, values in named.items():
+            asked = getattr(one, part)
+            fits &= asked is None or values == asked
+        if one.first is not None and one.last is not None:
+            fits &= (said >= np.datetime64(one.first)) & (said <= np.datetime64(one.last))
+        is_of |= fits
+    return is_of.astype(np.float32)
 
 
 def _ranked(found: Candidates, score: Column) -> Ranking:
