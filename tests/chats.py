@@ -135,6 +135,23 @@ def _asks_and_is_answered(draw: st.DrawFn, marks: _Marks) -> None:
     marks.messages += [user(_text(draw, marks)), assistant(_text(draw, marks))]
 
 
+def _thinks(draw: st.DrawFn, marks: _Marks) -> None:
+    """Keys of one provider or another, which are kept and sent."""
+    beside = draw(
+        st.sampled_from(
+            [
+                {"reasoning_content": "The depot opens at five, so six will do. " * draw(st.integers(1, 40))},
+                {"audio": {"id": "audio_1", "transcript": "The vans leave at six."}},
+                {"function_call": {"name": "find", "arguments": '{"q": "vans"}'}, "refusal": None},
+                {"reasoning_content": "", "annotations": [{"type": "url_citation", "title": "明天"}]},
+            ]
+        )
+    )
+    said = _text(draw, marks)
+    parts = [{"type": "text", "text": said, "cache_control": {"type": "ephemeral"}}]
+    marks.messages += [user(_text(draw, marks)), assistant(draw(st.sampled_from([said, parts])), **beside)]
+
+
 def _says_nothing(draw: st.DrawFn, marks: _Marks) -> None:
     marks.messages.append(
         draw(st.sampled_from([user(""), assistant(" \n"), assistant([]), user([{"type": "text", "text": ""}])]))
@@ -190,6 +207,7 @@ _MOVES = (
     _asks_and_is_answered,
     _calls_tools,
     _calls_tools,
+    _thinks,
     _says_nothing,
     _says_much,
     _shows,
@@ -246,9 +264,15 @@ def _out_of_turn(messages: Sequence[Mapping[str, Any]]) -> Iterable[str]:
     talk = [role for role in roles if role not in ("system", "developer")]
     if talk and talk[0] != "user":
         yield f"the first message is the {talk[0]}'s"
-    for before, after in pairwise(roles):
-        if before == after and after in ("user", "assistant"):
-            yield f"{before} speaks twice in a row"
+    for before, after in pairwise(messages):
+        if before["role"] == after["role"] in ("user", "assistant") and not (_has_more(before) or _has_more(after)):
+            yield f"{before['role']} speaks twice in a row"
+
+
+def _has_more(message: Mapping[str, Any]) -> bool:
+    """Whether it says anything by keys of one provider: what two of them mean together, nobody can tell."""
+    known = ("role", "content", "name", "tool_calls")
+    return any(value for key, value in message.items() if key not in known)
 
 
 def recount(messages: Iterable[Mapping[str, Any]], tools: Iterable[Mapping[str, Any]] = ()) -> int:
@@ -260,9 +284,13 @@ def recount(messages: Iterable[Mapping[str, Any]], tools: Iterable[Mapping[str, 
     def compact(value: Any) -> int:
         return count(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
+    def others(one: Mapping[str, Any], *counted: str) -> int:
+        said = {key: one[key] for key in one if one[key] and key not in counted}
+        return compact(said) if said else 0
+
     def part(one: Mapping[str, Any]) -> int:
         if one["type"] == "text":
-            return count(one["text"]) + 1
+            return count(one["text"]) + 1 + others(one, "type", "text")
         if one["type"] == "image_url":
             return 85 if one["image_url"].get("detail") == "low" else 1445
         if one["type"] == "input_audio":
@@ -276,6 +304,7 @@ def recount(messages: Iterable[Mapping[str, Any]], tools: Iterable[Mapping[str, 
         total += 1 + count(message["name"]) if message.get("name") else 0
         total += count(message.get("tool_call_id", ""))
         total += sum(8 + compact(call) for call in message.get("tool_calls") or ())
+        total += others(message, "role", "content", "name", "tool_call_id", "tool_calls", "refusal")
     return total
 
 

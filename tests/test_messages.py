@@ -5,9 +5,10 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given
 
+import backscroll
 from backscroll.errors import MessageError
 from backscroll.messages import is_empty, parse_message, parse_messages, parse_time, text_of
-from chats import assistant, calls, chats, image, result, user
+from chats import all_text, assistant, calls, chats, image, result, user
 
 
 def test_a_message_keeps_what_is_sent_apart_from_what_is_ours():
@@ -75,6 +76,17 @@ WRONG = {
 def test_what_is_wrong_with_a_message_is_said(wrong):
     with pytest.raises(MessageError):
         parse_message(wrong)
+
+
+def test_pruning_keeps_two_messages_of_one_id():
+    history = [user("One.", id="same"), assistant("Two.", id="same"), user("Three.", id="other")]
+    context = backscroll.prune(history, "Four?", max_tokens=500, embedder="hashing")
+    assert [text for text in ("One.", "Two.", "Three.", "Four?") if text in all_text(context.messages)] == [
+        "One.",
+        "Two.",
+        "Three.",
+        "Four?",
+    ]
 
 
 def test_of_many_messages_the_wrong_one_is_named():
