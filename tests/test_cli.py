@@ -26,7 +26,14 @@ from backscroll.wiring import open_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLE = ROOT / "examples" / "support_chat.jsonl"
-PROGRAM = [sys.executable, "-c", "from backscroll.cli import main; main(prog_name='backscroll')"]
+# Ctrl-C ends it also where these tests run with SIGINT ignored, as behind `nohup … &`.
+MAIN = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from backscroll.cli import main
+main(prog_name='backscroll')
+"""
+PROGRAM = [sys.executable, "-c", MAIN]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONIOENCODING": "utf-8"}
 MANY_LINES = 6_000
 CALL = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": '{"van": 4}'}}
@@ -540,7 +547,7 @@ def test_preset_model_now_and_scope_are_handed_on(db):
     report = json.loads(done(*asked, "--preset", "pruning", "--model", "gpt-4", "--scope", "all"))["report"]
     assert (report["preset"], report["counter"], report["scope"]) == ("pruning", "cl100k_base", "all")
     assert "2025-10-10" in done(*asked, "--now", "2025-10-10")
-    assert "created_at" in failed(*asked, "--now", "soon")
+    assert "now is a datetime" in failed(*asked, "--now", "soon")
     misused(*asked, "--preset", "none")
 
 

@@ -11,7 +11,7 @@ from backscroll.errors import MessageError, NotAStoreError, NotFoundError, Store
 from backscroll.protocols import MemoryStore
 from backscroll.stores import InMemoryStore, SQLiteStore, open_store
 from backscroll.terms import terms
-from backscroll.types import Line, Message, Scope, Span, Summary, ThreadKey
+from backscroll.types import Line, Message, Scope, Span, Summary, ThreadKey, own_path
 
 KEY = ThreadKey("alice", "boat")
 OTHER = ThreadKey("bob", "boat")
@@ -127,6 +127,17 @@ def test_an_id_given_twice_is_stored_once(store):
     again = store.append(KEY, [said("two changed", id="b"), said("three", id="c")])
     assert again[0] == first[1]
     assert texts(store.read(KEY, 0, 9)) == ["one", "two", "three"]
+
+
+def test_a_line_is_found_by_its_id_on_the_current_path(store):
+    assert store.find(KEY, "a") is None
+    _, second = store.append(KEY, [said("one", id="a"), said("two", id="b")])
+    assert store.find(KEY, "b") == second
+    assert store.find(KEY, "c") is None
+    assert store.find(ThreadKey(KEY.user, "another"), "b") is None
+    store.fork(KEY, 1)
+    assert store.find(KEY, "b") is None
+    assert store.find(KEY, "a").position == 0
 
 
 def test_the_same_id_in_another_thread_or_of_another_user_is_another_line(store):
@@ -245,10 +256,29 @@ def test_a_line_appended_to_a_branch_that_is_not_the_head_is_not_current(store):
     assert texts(store.read(branch, 0, 9)) == ["a", "red", "blue"]
 
 
-def test_a_name_that_looks_like_a_branch_may_be_taken(store):
-    store.append(ThreadKey("alice", "boat~1"), [said("mine")])
-    store.append(KEY, [said("a")])
-    assert store.fork(KEY, 0) == ("alice", "boat~2")
+@pytest.mark.parametrize("name", ["boat~0", "boat~3", "~~12"])
+def test_a_new_thread_cannot_be_named_like_a_branch(store, name):
+    for make in (lambda key: store.append(key, [said("mine")]), lambda key: store.put_blocks(key, 0, [], 1)):
+        with pytest.raises(MessageError, match="name the branches"):
+            make(ThreadKey("alice", name))
+    assert store.threads() == []
+
+
+@pytest.mark.parametrize("name", ["boat~", "boat~x", "boat ~1x", "~", "2~", "1"])
+def test_other_names_with_a_tilde_or_a_number_are_free(store, name):
+    store.append(ThreadKey("alice", name), [said("mine")])
+    assert [info.thread for info in store.threads()] == [name]
+
+
+def test_nothing_is_added_to_the_lines_that_a_thread_had_before_it_branched(store):
+    store.append(KEY, [said("a"), said("b")])
+    branch = store.fork(KEY, 1)
+    own = ThreadKey("alice", own_path("boat"))
+    with pytest.raises(MessageError, match="add to 'boat'"):
+        store.append(own, [said("c")])
+    store.append(branch, [said("B")])
+    assert texts(store.read(own, 0, 9)) == ["a", "b"]
+    assert texts(store.read(KEY, 0, 9)) == ["a", "B"]
 
 
 def test_what_cannot_be_forked_or_switched_says_why(store):
@@ -303,6 +333,58 @@ def test_a_summary_of_a_thread_that_is_not_there_is_refused(store):
         store.add_summary(summary(0, 1, "of nothing"))
 
 
+def test_a_summary_of_lines_that_were_read_before_a_deletion_is_not_kept(store):
+    store.append(KEY, [said(str(n)) for n in range(4)])
+    mark = store.deletions("alice")
+    store.append(KEY, [said("more")])
+    store.append(OTHER, [said("elsewhere")])
+    store.delete("bob")
+    assert store.add_summary(summary(0, 1, "0 and 1"), mark)
+    store.delete("alice", "boat", 3)
+    assert not store.add_summary(summary(2, 3, "2 and 3"), mark)
+    assert [one.sentences for one in store.summaries(KEY)] == [("0 and 1",)]
+    assert store.add_summary(summary(2, 3, "2"), store.deletions("alice"))
+
+
+def test_a_summary_of_a_deleted_user_is_not_kept_for_one_of_the_same_name(store):
+    store.append(KEY, [said("old")])
+    mark = store.deletions("alice")
+    store.delete("alice")
+    assert not store.add_summary(summary(0, 0, "old"), mark)
+    store.append(KEY, [said("new")])
+    assert not store.add_summary(summary(0, 0, "old"), mark)
+    assert store.summaries(KEY) == []
+
+
+def test_what_is_done_exclusively_is_stored_whole_or_not_at_all(store):
+    store.append(KEY, [said("a"), said("b")])
+    with store.exclusive():
+        assert store.read(KEY, 1, 1)[0].position == 1
+        store.fork(KEY, 1)
+        store.append(KEY, [said("B")])
+    with pytest.raises(KeyError), store.exclusive():
+        store.fork(KEY, 0)
+        [line] = store.append(KEY, [said("lost")])
+        assert line.row in store.search(Scope("alice"), None, terms("lost"), 9, 0).row
+        raise KeyError
+    assert texts(store.read(KEY, 0, 9)) == ["a", "B"]
+    assert [info.thread for info in store.threads()] == ["boat", "boat~1"]
+    [found] = store.append(KEY, [said("kept")])
+    assert not store.search(Scope("alice"), None, terms("lost"), 9, 0).lexical.any()
+    assert found.row in store.search(Scope("alice"), None, terms("kept"), 1, 0).row
+
+
+def test_a_call_that_fails_in_an_exclusive_block_takes_back_only_itself(store):
+    with store.exclusive():
+        store.append(KEY, [said("a")])
+        with pytest.raises(MessageError):
+            store.append(KEY, [said("fine"), said("half of a pair: \ud800")])
+        with store.exclusive():
+            store.append(KEY, [said("b")])
+        store.append(KEY, [said("c")])
+    assert texts(store.read(KEY, 0, 9)) == ["a", "b", "c"]
+
+
 def test_summaries_and_blocks_of_abandoned_lines_are_out_of_sight_until_the_switch_back(store):
     store.append(KEY, [said(str(n)) for n in range(8)])
     for one in (summary(0, 2, "early"), summary(3, 5, "late")):
@@ -341,6 +423,19 @@ def test_only_the_newest_blocks_up_to_there_are_kept(store):
     assert store.blocks(KEY, 9) == [span(1, 1, 3)] + [span(n, n, at) for at in (4, 5) for n in (0, 1)]
     store.put_blocks(KEY, 4, [span(2, 2, 4)], 1)
     assert store.blocks(KEY, 9) == [span(2, 2, 4), span(0, 0, 5), span(1, 1, 5)]
+
+
+def test_blocks_that_are_out_of_sight_take_no_room(store):
+    hull = ThreadKey("alice", "hull")
+    for key in (KEY, hull):
+        store.append(key, [said(str(n)) for n in range(9)])
+    store.put_blocks(KEY, 1, [span(0, 0, 1)], 2)
+    store.put_blocks(KEY, 2, [span(8, 8, 2, hull)], 2)
+    store.fork(hull, 4)
+    store.put_blocks(KEY, 3, [span(1, 1, 3)], 2)
+    assert store.blocks(KEY, 9) == [span(0, 0, 1), span(1, 1, 3)]
+    store.switch(hull, "hull")
+    assert store.blocks(KEY, 9) == [span(0, 0, 1), span(8, 8, 2, hull), span(1, 1, 3)]
 
 
 def test_a_thread_may_be_asked_before_it_has_lines_and_is_not_listed_for_it(store):

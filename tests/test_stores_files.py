@@ -1,5 +1,6 @@
 """What is in a store's files, and what is said where they cannot be used: real files, real full disks."""
 
+import json
 import os
 import random
 import sqlite3
@@ -13,7 +14,9 @@ from pathlib import Path
 import apsw
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from backscroll.cli import main
 from backscroll.errors import NotAStoreError, NotFoundError, StoreBusyError, StoreError
 from backscroll.stores import SQLiteStore, migrations
 from backscroll.terms import terms
@@ -326,6 +329,32 @@ def test_a_full_disk_keeps_every_acknowledged_line_and_no_half_one(small_disk):
     with closing(open_file(small_disk / "chat.db")) as again:
         assert again.read(KEY, 0, 10_000) == acknowledged
         assert {one.problem for one in again.check()} == {"lines are not embedded yet"}
+
+
+def test_an_import_that_fills_the_disk_tells_what_was_stored_before(small_disk, tmp_path):
+    chat = [json.dumps({"role": "user", "content": f"{number} " + "x" * 400}) for number in range(3000)]
+    (tmp_path / "chat.jsonl").write_text("\n".join(chat))
+    db = small_disk / "chat.db"
+    arguments = ["import", str(tmp_path / "chat.jsonl"), "--db", str(db), "--user", "alice", "--thread", "boat"]
+    result = CliRunner().invoke(main, [*arguments, "--no-embed"])
+    assert result.exit_code == 2
+    with closing(open_file(db)) as store:
+        lines = store.read(KEY, 0, 10_000)
+    assert len(lines) > 0
+    assert "no space left" in result.stderr
+    assert "nothing of this was stored" not in result.stderr
+    assert f"until then: {len(lines):,} lines new, 0 already there, 0 embedded" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_an_import_into_a_name_of_a_branch_is_refused(tmp_path):
+    (tmp_path / "chat.jsonl").write_text(json.dumps({"role": "user", "content": "Hello."}))
+    arguments = ["import", str(tmp_path / "chat.jsonl"), "--db", str(tmp_path / "chat.db"), "--thread", "boat~2"]
+    result = CliRunner().invoke(main, [*arguments, "--no-embed"])
+    assert result.exit_code == 2
+    assert "cannot be named 'boat~2'" in result.stderr
+    with closing(open_file(tmp_path / "chat.db")) as store:
+        assert store.threads() == []
 
 
 def test_a_store_that_does_not_fit_on_the_disk_leaves_no_file(small_disk):

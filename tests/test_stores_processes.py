@@ -1,5 +1,6 @@
 """Several threads and processes on one file, and processes that are killed while they store."""
 
+import json
 import os
 import random
 import signal
@@ -7,14 +8,17 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import backscroll
 from backscroll.stores import SQLiteStore
 from backscroll.terms import terms
 from backscroll.types import Message, Scope, ThreadKey
+from chats import all_text, turns
 
 KEY = ThreadKey("alice", "boat")
 KILLS = 25
@@ -35,6 +39,20 @@ for number in range(0, count, lines_a_time):
         print(line.position, line.message.text, flush=True)
     store.add_vectors([line.row for line in lines], [[(0, 1)]] * len(lines), np.eye(len(lines), 4, dtype=np.float32))
 print("done", flush=True)
+"""
+
+
+SYNCER = """
+import json, sys, time
+import backscroll
+
+path, start, texts = sys.argv[1], float(sys.argv[2]), json.loads(sys.argv[3])
+roles = ("user", "assistant")
+with backscroll.open(path, embedder="hashing") as memory:
+    thread = memory.thread("boat", user="alice")
+    history = [{"role": roles[n % 2], "content": text} for n, text in enumerate(texts)]
+    time.sleep(max(0, start - time.time()))
+    thread.sync([{"role": "system", "content": "Be brief."}, *history])
 """
 
 
@@ -106,6 +124,64 @@ def test_a_process_killed_while_it_makes_the_file_leaves_one_that_opens(tmp_path
         writer.communicate()
         lines = stored(path)
         assert [position for position, _ in lines] == list(range(len(lines)))
+
+
+def sync_at_once(path: Path, histories: list[list[str]]) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
+    start = str(time.time() + 1.5)  # when all of them have started
+    commands = [[sys.executable, "-c", SYNCER, str(path), start, json.dumps(texts)] for texts in histories]
+    running = [subprocess.Popen(command, env=environment) for command in commands]
+    assert [one.wait() for one in running] == [0] * len(histories)
+
+
+def test_processes_that_sync_the_same_history_store_every_line_once(tmp_path):
+    path = tmp_path / "chat.db"
+    for length in (60, 90):
+        history = [f"Line {n}." for n in range(length)]
+        sync_at_once(path, [history] * 3)
+        assert stored(path) == list(enumerate(["Be brief.", *history]))
+        with closing(open_file(path)) as store:
+            assert [info.thread for info in store.threads()] == ["boat"]
+
+
+def test_processes_that_sync_different_histories_lose_none_of_them(tmp_path):
+    path = tmp_path / "chat.db"
+    common = [f"Line {n}." for n in range(20)]
+    histories = [[*common, *(f"{name} {n}" for n in range(6))] for name in ("ann", "ben", "cyd")]
+    sync_at_once(path, [common])
+    sync_at_once(path, histories)
+    with closing(open_file(path)) as store:
+        names = ["boat~0", *(info.thread for info in store.threads() if info.parent)]
+        lines = [store.read(ThreadKey("alice", name), 0, 10**9) for name in names]
+    kept = [[line.message.text for line in path_lines] for path_lines in lines]
+    assert sorted(kept) == sorted(["Be brief.", *history] for history in histories)
+    assert len({line.row for path_lines in lines for line in path_lines}) == 1 + 20 + 3 * 6
+
+
+def test_words_that_another_process_deletes_while_they_are_summarized_do_not_come_back(tmp_path, monkeypatch):
+    path = tmp_path / "chat.db"
+    with (
+        backscroll.open(str(path), embedder="hashing") as asking,
+        backscroll.open(str(path), embedder="hashing") as deleting,
+    ):
+        thread = asking.thread("boat", user="alice")
+        thread.append([{"role": "user", "content": "The zeppelin is in hangar nine."}, *turns(80)])
+        summarize = asking.store.add_summary
+        deleted = []
+
+        def delete_first(*summary: object) -> bool:
+            if not deleted:
+                deleted.append(deleting.thread("boat", user="alice").delete(position=0))
+            return summarize(*summary)
+
+        monkeypatch.setattr(asking.store, "add_summary", delete_first)
+        thread.context("What now?", max_tokens=2000)
+        assert deleted == [1]
+        assert asking.store.summaries(KEY) == []
+        assert "zeppelin" not in all_text(thread.context("What now?", max_tokens=2000).messages)
+        assert asking.store.summaries(KEY) != []
+        assert "zeppelin" not in repr(asking.store.summaries(KEY))
+    assert b"zeppelin" not in b"".join(file.read_bytes() for file in tmp_path.iterdir())
 
 
 def test_threads_take_turns_on_one_store(tmp_path):

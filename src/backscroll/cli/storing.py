@@ -16,7 +16,7 @@ from backscroll.cli.interrupting import noted_interrupts
 from backscroll.cli.options import counted, db_option
 from backscroll.cli.outcome import Failure, Interrupted
 from backscroll.cli.screen import progress_bar
-from backscroll.errors import EmbedderError, ModelNotFoundError
+from backscroll.errors import EmbedderError, MessageError, ModelNotFoundError, StoreError
 from backscroll.importing import Checked, ImportFile, Record, check_file, read_file
 from backscroll.memory import Memory
 from backscroll.protocols import MemoryStore
@@ -72,9 +72,11 @@ def import_files(
         if no_embed:
             store = open_lines(db)
             stack.callback(store.close)
+            stack.enter_context(_telling(tally))
             _store(store, checked, tally, is_interrupted)
         else:
             memory = stack.enter_context(_memory(db, embedder))
+            stack.enter_context(_telling(tally))
             _store(memory.store, checked, tally, is_interrupted)
             _embed(memory, tally, is_interrupted)
     _conclude(tally, checked.values(), time.monotonic() - started)
@@ -122,10 +124,19 @@ def _memory(db: str, embedder: str | None) -> Iterator[Memory]:
         yield memory
 
 
+@contextmanager
+def _telling(tally: _Tally) -> Iterator[None]:
+    """Where the store fails midway, say what it has by then."""
+    try:
+        yield
+    except (MessageError, StoreError) as error:
+        raise Failure(f"{error}; until then: {_told(tally)}; running the same command again goes on") from error
+
+
 def _store(
     store: MemoryStore, files: dict[ImportFile, Checked], tally: _Tally, is_interrupted: Callable[[], bool]
 ) -> None:
-    """Store what is not there yet, batch by batch. Raises: Interrupted, StoreError."""
+    """Store what is not there yet, batch by batch. Raises: Interrupted, MessageError, StoreError."""
     with progress_bar("storing", sum(checked.messages for checked in files.values())) as bar:
         for file, checked in files.items():
             for records in _batches(read_file(file, checked.is_ordered)):

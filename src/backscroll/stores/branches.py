@@ -5,16 +5,18 @@ Knows nothing about what lines say.
 """
 
 import json
+import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import apsw
 
-from backscroll.errors import NotFoundError
+from backscroll.errors import MessageError, NotFoundError
 from backscroll.stores.connection import rows
 from backscroll.types import ThreadKey, own_path
 
 OPEN_END = 2**62  # behind every position
+_NAME_OF_BRANCH = re.compile(r"(.+)~[0-9]+", re.DOTALL)
 
 
 class Segment(NamedTuple):
@@ -84,16 +86,35 @@ def need_branch(database: apsw.Connection, key: ThreadKey) -> Branch:
 
 
 def make_branch(database: apsw.Connection, key: ThreadKey) -> Branch:
-    """As `find_branch`; a thread that is not there yet is made, and its user."""
+    """As `find_branch`; a thread that is not there yet is made, and its user.
+
+    Raises: MessageError where its name is one that only a branch has.
+    """
     branch = find_branch(database, key)
     if branch is not None:
         return branch
+    if _NAME_OF_BRANCH.fullmatch(key.thread):
+        raise MessageError(
+            f"a thread cannot be named {key.thread!r}: ~ and a number name the branches of a thread; "
+            "leave them out, or write another sign for ~"
+        )
     database.execute("INSERT OR IGNORE INTO users (name) VALUES (?)", (key.user,))
     user_id = find_user(database, key.user)
     database.execute("INSERT INTO threads (user_id, name) VALUES (?, ?)", (user_id, key.thread))
     thread_id = database.last_insert_rowid()
     database.execute("UPDATE threads SET family_id = ?1, head_id = ?1 WHERE thread_id = ?1", (thread_id,))
     return _branch(database, thread_id)
+
+
+def growing_branch(database: apsw.Connection, key: ThreadKey) -> Branch:
+    """As `make_branch`, for storing lines. Raises: MessageError also for the name of a root's own lines."""
+    branch = make_branch(database, key)
+    if key.thread not in (branch.name, branch.root):
+        raise MessageError(
+            f"nothing is added to {key.thread!r}, the lines that thread {branch.root!r} had before it branched: "
+            f"add to {branch.root!r}"
+        )
+    return branch
 
 
 def _branch(database: apsw.Connection, thread_id: int) -> Branch:

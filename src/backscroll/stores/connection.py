@@ -17,13 +17,14 @@ from backscroll.errors import MessageError, NotAStoreError, StoreBusyError, Stor
 from backscroll.stores.migrations import VERSION, identify, migrate
 
 MEMORY = ":memory:"
+_NESTED = ("SAVEPOINT nested", "RELEASE nested", "ROLLBACK TO nested; RELEASE nested")
 _BESIDE = ("", "-wal", "-shm", "-journal")  # what SQLite may keep for one database
 
 _ERRORS: tuple[tuple[type[apsw.Error], type[StoreError], str], ...] = (
     (apsw.BusyError, StoreBusyError, "another process has kept {path} for too long: try again, or see what holds it"),
     (apsw.LockedError, StoreBusyError, "{path} is being read by this connection: try again"),
     (apsw.NotADBError, NotAStoreError, "{path} is not a store of Backscroll's: name another file"),
-    (apsw.FullError, StoreError, "no space left for {path}: nothing of this was stored; free some and do it again"),
+    (apsw.FullError, StoreError, "no space left for {path}: this call stored nothing; free some and do it again"),
     (apsw.ReadOnlyError, StoreError, "{path} can only be read: give it and its folder write permission"),
     (apsw.CantOpenError, StoreError, "{path} cannot be opened: look at the permissions of it and its folder"),
     (apsw.PermissionsError, StoreError, "{path} cannot be opened: look at the permissions of it and its folder"),
@@ -75,6 +76,7 @@ class Connection:
         self.path = path
         self._lock = threading.RLock()
         self._is_closed = False
+        self._is_exclusive = False
         _check_place(path)
         is_new = path != MEMORY and not os.path.lexists(path)
         with store_errors(path):
@@ -90,7 +92,8 @@ class Connection:
 
     def _prepare(self) -> None:
         connection = self._connection
-        version = identify(connection, self.path)  # before anything is written to what may not be ours
+        with self.reading() as database:  # one state: another process may be making the file
+            version = identify(database, self.path)  # before anything is written to what may not be ours
         connection.execute("PRAGMA foreign_keys = ON").fetchall()
         connection.execute("PRAGMA secure_delete = ON").fetchall()
         connection.execute("PRAGMA synchronous = FULL").fetchall()  # what was acknowledged outlives a power cut
@@ -113,21 +116,33 @@ class Connection:
             yield connection
 
     @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """The transactions inside are one, of writing; those of other threads and processes wait for its end."""
+        with self.writing():
+            was_exclusive, self._is_exclusive = self._is_exclusive, True
+            try:
+                yield
+            finally:
+                self._is_exclusive = was_exclusive
+
+    @contextmanager
     def _transaction(self, begin: str) -> Iterator[apsw.Connection]:
         with self._lock, store_errors(self.path):
-            self._connection.execute(begin)
+            first, commit, roll_back = _NESTED if self._is_exclusive else (begin, "COMMIT", "ROLLBACK")
+            self._connection.execute(first)
             try:
                 yield self._connection
-                self._connection.execute("COMMIT")
-            finally:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
+                self._connection.execute(commit)
+            except BaseException:
+                if self._connection.in_transaction:  # a full disk has ended it already
+                    self._connection.execute(roll_back)
+                raise
 
     def wipe(self) -> None:
         """Leave no byte of what was deleted in any of the files.
 
         ``secure_delete`` alone does not: a page that SQLite split or merged keeps stale copies of the cells it
-        moved (13 of 1,000 deleted index entries were still readable, 2026-11-20), so the file is written anew.
+        moved (1 to 13 of 1,000 deleted index entries were still readable: docs/LOG.md), so the file is written anew.
 
         Raises: StoreBusyError where another process's read kept the old pages in the -wal.
         """

@@ -46,7 +46,12 @@ def add_summary(database: apsw.Connection, branch: Branch, summary: Summary) -> 
 
 
 def blocks(database: apsw.Connection, branch: Branch, before: int) -> list[Span]:
-    """What was recalled when the path was asked in front of position `before`, oldest first.
+    """What was recalled when the path was asked in front of position `before`, oldest first."""
+    return [span for _, _, span in _visible(database, branch, before)]
+
+
+def _visible(database: apsw.Connection, branch: Branch, before: int) -> list[tuple[int, int, Span]]:
+    """The blocks of the path, with the thread that was asked and the block's number.
 
     A span whose own lines are no longer on the current path of their family is left out.
     """
@@ -54,16 +59,17 @@ def blocks(database: apsw.Connection, branch: Branch, before: int) -> list[Span]
     for thread_id, first, stop in branch.segments:
         asked = rows(
             database,
-            "SELECT u.name, f.name, b.first, b.last, b.score, b.similarity, b.asked_at, b.line_thread_id FROM blocks b "
+            "SELECT u.name, f.name, b.first, b.last, b.score, b.similarity, b.asked_at, b.line_thread_id, b.number "
+            "FROM blocks b "
             "JOIN threads t ON t.thread_id = b.line_thread_id JOIN threads f ON f.thread_id = t.family_id "
             "JOIN users u ON u.user_id = f.user_id WHERE b.thread_id = ? AND b.asked_at >= ? AND b.asked_at < ? "
             "ORDER BY b.asked_at, b.number",
             (thread_id, first, min(stop, before)),
         )
-        for *values, line_thread_id in asked:
+        for *values, line_thread_id, number in asked:
             span = Span(*values)
             if _owner(database, branch, span) == line_thread_id:
-                found.append(span)
+                found.append((thread_id, number, span))
     return found
 
 
@@ -85,19 +91,12 @@ def put_blocks(
 
 
 def _forget_oldest(database: apsw.Connection, branch: Branch, up_to: int, max_blocks: int) -> None:
-    kept = 0
-    for thread_id, first, stop in reversed(branch.segments):
-        places = database.execute(
-            "SELECT asked_at, number FROM blocks WHERE thread_id = ? AND asked_at >= ? AND asked_at < ? "
-            "ORDER BY asked_at DESC, number DESC",
-            (thread_id, first, min(stop, up_to + 1)),
-        ).fetchall()
-        too_old = places[max(max_blocks - kept, 0) :]
-        kept += len(places)
-        database.executemany(
-            "DELETE FROM blocks WHERE thread_id = ? AND asked_at = ? AND number = ?",
-            [(thread_id, *place) for place in too_old],
-        )
+    """Those out of sight are not counted: they may come back with their lines."""
+    kept = _visible(database, branch, up_to + 1)
+    database.executemany(
+        "DELETE FROM blocks WHERE thread_id = ? AND asked_at = ? AND number = ?",
+        [(thread_id, span.asked_at, number) for thread_id, number, span in kept[: max(len(kept) - max_blocks, 0)]],
+    )
 
 
 def _owner(database: apsw.Connection, branch: Branch, span: Span) -> int | None:

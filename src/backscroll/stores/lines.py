@@ -60,7 +60,7 @@ def draft(message: Message, count_message: Callable[[Message], int]) -> Draft:
 
 def append(database: apsw.Connection, key: ThreadKey, branch: Branch, drafts: Sequence[Draft]) -> list[Line]:
     """Store drafts at the end of a branch; for an id that its path has already, return the line that is there."""
-    known = _known(database, branch, [one.message.id for one in drafts if one.message.id])
+    known = find(database, branch, [one.message.id for one in drafts if one.message.id])
     position, offset = branch.next_position, branch.next_offset
     lines = []
     for one in drafts:
@@ -118,7 +118,7 @@ def _inserted(
     )
 
 
-def _known(database: apsw.Connection, branch: Branch, ids: Sequence[str]) -> dict[str, Line]:
+def find(database: apsw.Connection, branch: Branch, ids: Sequence[str]) -> dict[str, Line]:
     """The lines of the path that have one of the ids."""
     found: dict[str, Line] = {}
     for segment in branch.segments:

@@ -6,6 +6,7 @@ one store, and several processes one file.
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import apsw
 
@@ -73,7 +74,17 @@ class SQLiteStore:
             return []
         with self._connection.writing() as database:
             _note_terms(database)
-            return lines.append(database, key, branches.make_branch(database, key), drafts)
+            return lines.append(database, key, branches.growing_branch(database, key), drafts)
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """What is read and stored inside is one transaction."""
+        try:
+            with self._connection.exclusive():
+                yield
+        except BaseException:
+            self._cache.forget()  # it may hold what was taken back
+            raise
 
     def fork(self, key: ThreadKey, position: int) -> ThreadKey:
         """Let the thread go on from `position` as a branch, and its name stand for it."""
@@ -101,6 +112,12 @@ class SQLiteStore:
         """Lines by their rows, in the order asked."""
         with self._connection.reading() as database:
             return lines.fetch(database, rows)
+
+    def find(self, key: ThreadKey, line_id: str) -> Line | None:
+        """The line of the current path that has an id."""
+        with self._connection.reading() as database:
+            branch = branches.find_branch(database, key)
+            return lines.find(database, branch, [line_id]).get(line_id) if branch else None
 
     def threads(self, user: str | None = None) -> list[ThreadInfo]:
         """All threads, or those of one user."""
@@ -196,11 +213,19 @@ class SQLiteStore:
             branch = branches.find_branch(database, key)
             return derived.summaries(database, key, branch) if branch else []
 
-    def add_summary(self, summary: Summary) -> None:
-        """Keep a summary. Raises: NotFoundError where there is no such thread."""
+    def deletions(self, user: str) -> str:
+        """What is another text after any deletion of the user's lines; a user made anew has another number."""
+        with self._connection.reading() as database:
+            return _deletions(database, user)
+
+    def add_summary(self, summary: Summary, deletions: str | None = None) -> bool:
+        """Keep a summary, unless lines went since. Raises: NotFoundError where there is no such thread."""
         with self._connection.writing() as database:
+            if deletions not in (None, _deletions(database, summary.user)):
+                return False
             key = ThreadKey(summary.user, summary.thread)
             derived.add_summary(database, branches.need_branch(database, key), summary)
+            return True
 
     def blocks(self, key: ThreadKey, before: int) -> list[Span]:
         """What was recalled when the thread was asked at positions below `before`, oldest first."""
@@ -264,6 +289,11 @@ class SQLiteStore:
 
 def _users(database: apsw.Connection) -> list[str]:
     return [name for (name,) in rows(database, "SELECT name FROM users ORDER BY user_id")]
+
+
+def _deletions(database: apsw.Connection, user: str) -> str:
+    found = rows(database, "SELECT user_id, deletions FROM users WHERE name = ?", (user,))
+    return ":".join(map(str, found[0])) if found else ""
 
 
 def _setting(database: apsw.Connection, name: str) -> str | None:
