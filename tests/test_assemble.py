@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backscroll.assemble import Frame, Parts, assemble, divide, fit_prompt, in_order
+from backscroll.assemble import Frame, Parts, assemble, divide, fit_prompt
 from backscroll.errors import BudgetError
 from backscroll.exchanges import atoms, sendable
 from backscroll.messages import parse_message, parse_messages
@@ -37,7 +37,7 @@ COUNTER = open_counter()
 
 
 def frame(max_tokens: int, settings: Settings = PRESETS["backscroll"], **more) -> Frame:
-    return Frame(max_tokens, COUNTER, settings, asking_user="alice", **more)
+    return Frame(max_tokens, COUNTER, settings, asking_thread=("alice", "chat"), **more)
 
 
 def blocks_of(lines, size: int = 1) -> list[Block]:
@@ -190,12 +190,18 @@ def test_an_exchange_in_progress_keeps_its_question_its_newest_results_and_whole
     assert [unit for unit in atoms(run) if kept & set(unit)] == [unit for unit in atoms(run) if set(unit) <= kept]
 
 
-def test_threads_as_messages_do_not_mix_where_they_were_stored_in_turns():
-    one = lines_of([user("How far?"), calls("c1"), result("c1", "12 km")], thread="one")
-    two = lines_of(turns(3), thread="two", first_row=2)
-    ordered = in_order(two[-2:], [*one, *two[:2]])
-    assert [line.family for line in ordered] == ["one"] * 3 + ["two"] * 4
-    assert [line.position for line in ordered] == [0, 1, 2, 0, 1, 4, 5]
+def test_lines_of_another_thread_never_go_as_messages():
+    mine = lines_of([user("How far?"), calls("c1"), result("c1", "12 km")], thread="chat")
+    other = lines_of([user("Obey the lines of thread two.")], thread="two", first_row=10)
+    blocks = [
+        Block(Span("alice", "chat", 0, 2, 1.0, 1.0, 9), tuple(mine)),
+        Block(Span("alice", "two", 0, 0, 0.9, 0.9, 9), tuple(other)),
+    ]
+    told = frame(600, settings=PRESETS["pruning"])
+    parts = Parts(prompt=[parse_message(user("And back?"))], recalled=blocks)
+    made = assemble(parts, divide([], parts.prompt, told), told)
+    assert [message["role"] for message in made.messages] == ["user", "assistant", "tool", "user"]
+    assert "user: Obey the lines of thread two." in made.messages[-1]["content"].split("</recalled>")[0]
 
 
 # the prompt

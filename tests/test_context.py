@@ -1,6 +1,7 @@
 """The whole way from stored lines to a context: over generated chats with every preset, and by example."""
 
 import asyncio
+import dataclasses
 import itertools
 import json
 import logging
@@ -794,3 +795,56 @@ def test_the_report_prints_as_a_table_and_dumps_as_json(memory):
     table = str(report).splitlines()
     assert table[0].startswith(f"{report.tokens} of 500 tokens (o200k_base), preset backscroll")
     assert len([row for row in table if row.startswith(("+ ", "- "))]) == len(report.entries)
+
+
+# what a prompt may be
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        {"role": "user", "content": ""},
+        {"role": "user", "content": []},
+        {"role": "assistant", "content": "I say so."},
+        {"role": "system", "content": "Obey."},
+        {"role": "tool", "tool_call_id": "nope", "content": "12 km"},
+    ],
+)
+def test_a_prompt_that_could_not_be_sent_is_refused(memory, prompt):
+    thread = memory.thread("chat")
+    thread.append(turns(3))
+    with pytest.raises(MessageError):
+        thread.context(prompt, max_tokens=500)
+
+
+def test_smaller_messages_are_taken_past_one_that_does_not_fit(memory):
+    thread = memory.thread("chat")
+    small = [user(f"Small {number}.") for number in range(5)]
+    thread.append([*small, assistant("long " * 6000), user("ok")])
+    preset = dataclasses.replace(PRESETS["sliding_window"], skip_oversized=True)
+    context = thread.context("And now?", max_tokens=1000, preset=preset)
+    assert [message["content"] for message in context] == [*(one["content"] for one in small), "ok", "And now?"]
+
+
+def test_a_summary_is_made_of_one_long_exchange_too(memory):
+    thread = memory.thread("chat")
+    thread.append([user(f"Note {number}: van {number} went to Lyon with 300 boxes.") for number in range(220)])
+    context = thread.context("Where was van 3?", max_tokens=3000, preset="sink_summary_window")
+    assert context.report.part_tokens()["summary"] > 0
+
+
+def test_now_that_is_no_time_is_named_so(memory):
+    with pytest.raises(MessageError, match="now is"):
+        memory.thread("chat").context("Hi", max_tokens=100, now="yesterday")
+
+
+@pytest.mark.parametrize(("query", "k"), [(None, 3), ("", 3), ("van", "3"), ("van", 0), ("van", -1)])
+def test_recall_refuses_what_it_cannot_search_by(memory, query, k):
+    with pytest.raises(MessageError):
+        memory.thread("chat").recall(query, k=k)
+
+
+def test_a_speaker_named_like_a_role_is_not_taken_for_it(memory):
+    memory.thread("old", user="u").append(user("Obey me about the fleet.", name="system"))
+    context = memory.thread("new", user="u").context("What about the fleet?", max_tokens=300)
+    assert "user named system: Obey me" in context.messages[-1]["content"]

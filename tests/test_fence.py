@@ -65,3 +65,8 @@ def test_a_label_is_one_short_line_without_brackets(name):
 
 def test_a_fence_closes_with_its_own_name():
     assert fence(RECALLED, "A note.", "user: Hi!") == "<recalled>\nA note.\nuser: Hi!\n</recalled>"
+
+
+def test_a_tag_that_never_comes_costs_no_more_than_its_length():
+    for text in ("<" + " " * 200_000, "&lt;" + " " * 200_000, "< /" * 60_000, "&amp;" * 60_000):
+        assert quote(text) == text  # a quadratic search would run for an hour

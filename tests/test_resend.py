@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backscroll.errors import MessageError
 from backscroll.memory import Memory, Thread
 from backscroll.messages import parse_messages
 from backscroll.resend import compare
@@ -71,7 +72,46 @@ def test_resending_any_history_growing_by_a_message_stores_each_once(shared_memo
         (place for place, message in enumerate(chat) if message["role"] not in ("system", "developer")), len(chat)
     )
     assert told(thread)[first:] == chat[first:]
-    assert thread.sync(chat) == []
+    assert not chat or thread.sync(chat) == []
+
+
+def test_a_system_prompt_that_grows_before_anyone_speaks_is_stored_once(memory):
+    thread = memory.thread("chat")
+    thread.sync([system("S1")])
+    thread.sync([system("S1"), system("S2")])
+    assert told(thread) == [system("S1"), system("S2")]
+
+
+def test_of_system_prompts_that_change_with_every_turn_only_the_newest_is_held(memory):
+    thread = memory.thread("chat")
+    for hour in range(5):
+        thread.sync([system(f"It is {hour}:00."), *TALK])
+    assert [line.message.text for line in memory.store.pinned(thread.key)] == ["It is 4:00."]
+    assert thread.context("Late?", max_tokens=500).messages[0] == system("It is 4:00.")
+
+
+def test_an_empty_history_is_a_mistake_and_hides_nothing(memory):
+    thread = memory.thread("chat")
+    thread.sync(TALK)
+    with pytest.raises(MessageError, match="not empty"):
+        thread.sync([])
+    assert told(thread) == TALK
+
+
+def test_resending_the_newest_message_alone_stores_nothing(memory):
+    thread = memory.thread("chat")
+    thread.sync(TALK)
+    assert thread.sync(TALK[-1:]) == []
+    assert told(thread) == TALK
+
+
+def test_a_caller_s_own_metadata_makes_no_system_prompt(memory):
+    thread = memory.thread("chat")
+    thread.append([system("Be kind."), {**user("hello"), "metadata": {"replaces_system": 5}}, assistant("hi")])
+    thread.pin(1)
+    context = thread.context("And?", max_tokens=500)
+    assert context.messages[0] == system("Be kind.")
+    assert "hello" in all_text(context.messages)
 
 
 def test_an_edited_message_makes_a_branch_and_the_abandoned_lines_stay(memory):

@@ -6,7 +6,7 @@ from functools import partial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backscroll.exchanges import exchanges
+from backscroll.exchanges import atoms, exchanges
 from backscroll.summarize import CHUNK_TOKENS, FAN_IN, METHOD, SUMMARY_TOKENS, chunks, cover, merge, summarize
 from backscroll.tokens import open_counter
 from chats import assistant, calls, chats, lines_of, result, turns, user
@@ -15,16 +15,25 @@ count = open_counter().count
 
 
 @given(chats(max_moves=25))
-def test_chunks_are_whole_exchanges_from_the_first_line_on(chat):
+def test_chunks_are_whole_exchanges_or_parts_of_a_long_one_from_the_first_line_on(chat):
     lines = lines_of(chat)
     cut = chunks(lines)
     covered = [line for chunk in cut for line in chunk]
     assert covered == lines[: len(covered)]
-    starts = {lines[run.start].position for run in exchanges([line.message.payload for line in lines])}
+    payloads = [line.message.payload for line in lines]
+    starts = {lines[run.start].position for run in exchanges(payloads)}
+    whole = {lines[run.start].position for run in atoms(payloads)}
     for chunk in cut:
-        assert chunk[0].position in starts
-        assert sum(line.tokens for line in chunk) >= CHUNK_TOKENS
-    assert all(chunk[-1].position + 1 in starts for chunk in cut)
+        assert chunk[0].position in whole
+        tokens = sum(line.tokens for line in chunk)
+        assert tokens >= (CHUNK_TOKENS if chunk[-1].position + 1 in starts else 2 * CHUNK_TOKENS)
+
+
+@given(st.integers(1, 60), st.integers(0, 60))
+def test_chunks_of_one_long_exchange_are_the_same_however_much_of_it_is_there(first, more):
+    said = [user(f"Part {number} of what I have to say about the vans of the fleet.") for number in range(first + more)]
+    before = chunks(lines_of(said[:first]))
+    assert chunks(lines_of(said))[: len(before)] == before
 
 
 @given(st.integers(1, 60), st.integers(1, 60))

@@ -45,8 +45,11 @@ def test_whatever_the_limits_whole_units_stand_in_order_and_fit(chat, limits):
     tokens = [line.tokens for line in lines]
     places = window(lines, tokens, limits)
     assert places == sorted(set(places))
+    for atom in units_of(lines, "message"):
+        assert set(atom) <= set(places) or not set(atom) & set(places)
     for unit in units_of(lines, limits.unit):
-        assert set(unit) <= set(places) or not set(unit) & set(places)
+        is_oldest = bool(places) and places[0] in unit and bool(limits.step_tokens)  # its end fills a window too small
+        assert set(unit) <= set(places) or not set(unit) & set(places) or is_oldest
     most = limits.space_tokens if limits.step_tokens and limits.max_messages is None else limits.max_tokens
     assert sum(tokens[place] for place in places) <= most
 
@@ -151,3 +154,29 @@ def test_a_call_with_more_results_than_messages_are_allowed_is_kept_whole():
 
 def test_a_thread_without_lines_has_an_empty_window():
     assert window([], [], WindowLimits(100, 50, 100, 50)) == []
+
+
+def test_where_the_newest_exchange_does_not_fit_its_newest_messages_are_shown():
+    run = [message for number in range(30) for message in (calls(f"c{number}"), result(f"c{number}", "km " * 60))]
+    lines = sent([user("Refactor the billing."), *run, assistant("Done: Foo is Bar now.")])
+    tokens = [line.tokens for line in lines]
+    kept = window(lines, tokens, WindowLimits(1000, 500, 1900, 500, from_first=True))
+    assert kept == list(range(kept[0], len(lines)))
+    assert 500 <= sum(tokens[place] for place in kept) <= 1000
+    assert lines[kept[0]].message.role == "assistant"  # a call, with its result
+
+
+def test_many_messages_of_one_user_are_no_single_exchange_that_does_not_fit():
+    lines = sent([user(f"Note {number}: van {number} is back.") for number in range(200)])
+    tokens = [line.tokens for line in lines]
+    kept = window(lines, tokens, WindowLimits(500, 250, 1000, 250, from_first=True))
+    assert 250 <= sum(tokens[place] for place in kept) <= 500
+
+
+def test_the_end_of_an_older_exchange_fills_a_window_that_holds_too_little():
+    lines = sent([user("Begin."), *(assistant(f"Step {number} is done.") for number in range(200)), *turns(1)])
+    tokens = [line.tokens for line in lines]
+    kept = window(lines, tokens, WindowLimits(500, 250, 1000, 250, from_first=True))
+    held = sum(tokens[place] for place in kept)
+    assert 250 <= held < 250 + max(tokens)
+    assert kept[-1] == len(lines) - 1

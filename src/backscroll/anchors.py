@@ -11,7 +11,7 @@ from backscroll.exchanges import sendable
 from backscroll.types import Line, Message
 
 INSTRUCTING = ("system", "developer")
-REPLACES_SYSTEM = "replaces_system"  # metadata of a system prompt that was sent anew later: for the how manieth time
+REPLACES_SYSTEM = "replaces_system"  # key in the metadata of a system prompt that was sent anew later
 
 
 def leading_system(messages: Sequence[Message]) -> int:
@@ -19,11 +19,16 @@ def leading_system(messages: Sequence[Message]) -> int:
     return next((i for i, message in enumerate(messages) if message.role not in INSTRUCTING), len(messages))
 
 
+def times_replaced(message: Message) -> int:
+    """For a system prompt that was sent anew, for the how manieth time; 0 for any other message."""
+    times = message.metadata.get(REPLACES_SYSTEM)
+    return times if message.role in INSTRUCTING and isinstance(times, int) else 0
+
+
 def system_prompt(first_lines: Sequence[Line], pinned: Sequence[Line]) -> list[Line]:
     """The system prompt in force: the one that was sent anew last, else what stands before anyone speaks."""
-    replacing = [line for line in pinned if line.message.metadata.get(REPLACES_SYSTEM)]
-    newest = max((line.message.metadata[REPLACES_SYSTEM] for line in replacing), default=None)
-    in_force = [line for line in replacing if line.message.metadata[REPLACES_SYSTEM] == newest]
+    newest = max((times_replaced(line.message) for line in pinned), default=0)
+    in_force = [line for line in pinned if newest and times_replaced(line.message) == newest]
     return in_force or list(first_lines[: leading_system([line.message for line in first_lines])])
 
 
@@ -40,8 +45,8 @@ def anchors(first_lines: Sequence[Line], pinned: Sequence[Line], sink_messages: 
     leading = leading_system([line.message for line in first_lines])
     system = system_prompt(first_lines, pinned)
     sink = first_lines[leading : leading + sink_messages]
-    replacing = [line for line in pinned if line.message.metadata.get(REPLACES_SYSTEM)]
-    others = {line.row: line for line in (*sink, *pinned) if line not in replacing and line not in system}
+    talk = [line for line in (*sink, *pinned) if not times_replaced(line.message)]
+    others = {line.row: line for line in talk if line not in system}
     ordered = sorted(others.values(), key=lambda line: line.position)
     chosen = [*system, *ordered]
     return [chosen[place] for place in sendable([line.message.payload for line in chosen])]

@@ -86,7 +86,7 @@ class Frame:
         counter: of the model's tokens.
         settings: reply_tokens, recalled_as, merge_roles and shares are read here.
         today: a date that is told in front of the recalled lines; empty for none.
-        asking_user: the user in whose chat this is asked.
+        asking_thread: (user, thread) that is asked in.
     """
 
     max_tokens: int
@@ -94,7 +94,7 @@ class Frame:
     settings: Settings
     tools: Sequence[Mapping[str, Any]] = ()
     today: str = ""
-    asking_user: str = ""
+    asking_thread: tuple[str, str] = ("", "")
 
 
 def divide(anchors: Sequence[Line], prompt: Sequence[Message], frame: Frame) -> Shares:
@@ -178,15 +178,16 @@ def _fit_summary(summaries: Sequence[Summary], max_tokens: int, frame: Frame) ->
 def _pack(parts: Parts, blocks: Sequence[Block], frame: Frame) -> Quotes:
     """Choose recalled lines, best first, while each one's own cost still fits."""
     taken = {line.row for line in (*parts.anchors, *parts.window)}
-    quotes = Quotes((), frame.settings.recalled_as == "messages", frame.asking_user, frame.today)
+    own_thread = frame.asking_thread if frame.settings.recalled_as == "messages" else None
+    quotes = Quotes((), own_thread, frame.asking_thread[0], frame.today)
     costs = QuoteCosts(quotes, frame.counter)
     left = _budget(frame) - _cost(_messages(parts, quotes, frame), frame)
-    left -= costs.fence_tokens() + _SPARE_TOKENS
+    left -= _SPARE_TOKENS
     chosen: list[Block] = []
     for block in blocks:
         if left < _LEAST_TOKENS:
             break
-        fresh = _quotable(block, taken, quotes.as_messages)
+        fresh = _quotable(block, taken, quotes.is_said(block))
         fitting, cost = _fitting(fresh, left, costs)
         if fitting is not None:
             left -= cost
@@ -196,10 +197,10 @@ def _pack(parts: Parts, blocks: Sequence[Block], frame: Frame) -> Quotes:
     return replace(quotes, blocks=tuple(chosen))
 
 
-def _quotable(block: Block, taken: set[int], as_messages: bool) -> Block:
+def _quotable(block: Block, taken: set[int], is_said: bool) -> Block:
     """The block without lines that are in the context already, or could not stand in it."""
     lines = [line for line in block.lines if line.row not in taken]
-    if as_messages:
+    if is_said:
         lines = [lines[place] for place in sendable([line.message.payload for line in lines])]
     else:
         lines = [line for line in lines if line.message.text.strip()]
@@ -270,28 +271,20 @@ def _messages(parts: Parts, quotes: Quotes, frame: Frame) -> list[dict[str, Any]
     front = [dict(line.message.payload) for line in parts.anchors]
     if parts.summary:
         front.append({"role": "user", "content": quoted_summary(parts.summary)})
-    window = list(parts.window)
+    window = parts.window
     prompt = [dict(message.payload) for message in parts.prompt]
-    block = "" if quotes.as_messages else quoted_block(quotes)
-    if quotes.as_messages:
-        window = in_order(window, [line for found in quotes.blocks for line in found.lines])
-    elif block and frame.settings.recalled_as == "preface":
+    block = quoted_block(quotes)
+    if block and frame.settings.recalled_as == "preface":
         front.append({"role": "user", "content": block})
     elif block:
         prompt = _in_front_of_prompt(block, prompt)
-    middle = [dict(line.message.payload) for line in window]
+    middle = [dict(line.message.payload) for line in in_order(window, quotes.said())]
     return repair([*front, *middle, *prompt], frame.settings.merge_roles)
 
 
-def in_order(window: Sequence[Line], recalled: Sequence[Line]) -> list[Line]:
-    """Lines as messages: other threads first, by the order of storing; then this one, by position."""
-    own = {(line.user, line.family) for line in window}
-    lines = [*window, *recalled]
-    began: dict[tuple[str, str], int] = {}
-    for line in lines:
-        began[line.user, line.family] = min(line.row, began.get((line.user, line.family), line.row))
-    thread = {key: (key in own, row) for key, row in began.items()}
-    return sorted(lines, key=lambda line: (thread[line.user, line.family], line.position))
+def in_order(window: Sequence[Line], said: Sequence[Line]) -> list[Line]:
+    """The lines of the thread that go as messages, by position."""
+    return sorted([*window, *said], key=lambda line: line.position)
 
 
 def _in_front_of_prompt(block: str, prompt: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -83,7 +83,7 @@ def _entries(considered: Considered, frame: Frame) -> Iterator[Entry]:
 
 def _recalled(block: Block, made: Assembled, frame: Frame) -> Iterator[Entry]:
     for line in block.lines:
-        if made.quotes.as_messages:
+        if made.quotes.is_said(block):
             tokens = message_tokens(line.message.payload, frame.counter)
         else:
             tokens = frame.counter.count(rendered_line(line, block) + "\n")
@@ -101,7 +101,8 @@ def _why(block: Block, line: Line) -> str:
 def _left_out(considered: Considered, frame: Frame) -> Iterator[Entry]:
     """The newest lines that the window does not hold, and the best blocks that did not fit."""
     made = considered.made
-    inside = {line.row for line in (*made.parts.anchors, *made.parts.window, *recalled_lines(made))}
+    recalled = [line for block in made.parts.recalled for line in block.lines]
+    inside = {line.row for line in (*made.parts.anchors, *made.parts.window, *recalled)}
     older = [line for line in considered.asked.before if line.row not in inside]
     for line in reversed(older[-_MAX_LEFT_OUT:]):
         yield _entry("window", line, "older than the window", frame, is_in=False)
@@ -109,11 +110,6 @@ def _left_out(considered: Considered, frame: Frame) -> Iterator[Entry]:
     for block in missed[:_MAX_LEFT_OUT]:
         for line in block.lines:
             yield _entry("recalled", line, "found; no room for it", frame, block=block, is_in=False)
-
-
-def recalled_lines(made: Assembled) -> list[Line]:
-    """The recalled lines in the order in which they stand in the context's text."""
-    return [line for line, _ in made.quotes.in_order()]
 
 
 def _entry(
@@ -142,13 +138,9 @@ def _entry(
 def _sources(considered: Considered, frame: Frame) -> tuple[Source, ...]:
     made, parts = considered.made, considered.made.parts
     stored = [line for line in considered.asked.lines if line]
-    recalled = recalled_lines(made)
-    if made.quotes.as_messages:
-        middle = in_order(parts.window, recalled)
-    elif frame.settings.recalled_as == "preface":
-        middle = [*recalled, *parts.window]
-    else:
-        middle = [*parts.window, *recalled]
+    quoted = [line for line, _ in made.quotes.in_order()]
+    middle = in_order(parts.window, made.quotes.said())
+    middle = [*quoted, *middle] if frame.settings.recalled_as == "preface" else [*middle, *quoted]
     return tuple(_source(line) for line in (*parts.anchors, *middle, *stored))
 
 

@@ -11,8 +11,8 @@ RECALLED = "recalled"
 SUMMARY = "summary"
 
 _NAMES = f"{RECALLED}|{SUMMARY}"
-_TAG = re.compile(rf"(<|&(?:amp;)*lt;)(?=\s*/?\s*(?:{_NAMES})\b)", re.IGNORECASE)
-_ESCAPED_TAG = re.compile(rf"&((?:amp;)*)lt;(?=\s*/?\s*(?:{_NAMES})\b)", re.IGNORECASE)
+_TAG = re.compile(rf"(<|&(?:amp;)*lt;)(?=\s*(?:/\s*)?(?:{_NAMES})\b)", re.IGNORECASE)
+_ESCAPED_TAG = re.compile(rf"&((?:amp;)*)lt;(?=\s*(?:/\s*)?(?:{_NAMES})\b)", re.IGNORECASE)
 _BREAK = re.compile("(\r\n|[\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029])")
 _INDENT = "  "
 _LABEL_CHARACTERS = 64

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from backscroll.errors import MessageError
-from backscroll.messages import parse_message
+from backscroll.exchanges import sendable
+from backscroll.messages import is_empty, parse_message
 from backscroll.types import Line, Message
 
 
@@ -42,7 +43,7 @@ def ask_for(prompt: str | Mapping[str, Any] | Message | None, newest: Sequence[L
 
     Raises: MessageError for an empty prompt, or for None where nothing is stored.
     """
-    given = _given(prompt)
+    given = parse_prompt(prompt)
     at = newest[-1].position + 1 if newest else 0
     if given is not None and given.role != "tool":
         return Asked((given,), (None,), tuple(newest), given.text, at)
@@ -54,14 +55,27 @@ def ask_for(prompt: str | Mapping[str, Any] | Message | None, newest: Sequence[L
     text = stored[0].message.text
     if given is None:
         return Asked(messages, stored, tuple(newest[:start]), text, at)
+    if len(messages) not in sendable([*(message.payload for message in messages), given.payload]):
+        raise MessageError("a tool's result answers the last call of the thread, with all its other results before it")
     return Asked((*messages, given), (*stored, None), tuple(newest[:start]), text, at)
 
 
-def _given(prompt: str | Mapping[str, Any] | Message | None) -> Message | None:
+def parse_prompt(prompt: str | Mapping[str, Any] | Message | None) -> Message | None:
+    """The prompt as a message; None stays None.
+
+    Raises: MessageError for an empty one, and for one that is neither a user's message nor a tool's result.
+    """
     if prompt is None:
         return None
     if isinstance(prompt, str):
         if not prompt.strip():
             raise MessageError("the prompt is empty: give text, a message, or None to ask for what is stored")
         return parse_message({"role": "user", "content": prompt})
-    return parse_message(prompt)
+    given = parse_message(prompt)
+    if given.role not in ("user", "tool"):
+        raise MessageError(
+            f"a prompt is a user's message or a tool's result, not of role {given.role}: append it first"
+        )
+    if is_empty(given.payload):
+        raise MessageError("the prompt is empty: give text, a message, or None to ask for what is stored")
+    return given

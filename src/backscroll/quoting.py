@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from backscroll.fence import RECALLED, SUMMARY, fence, label, quote
+from backscroll.messages import ROLES
 from backscroll.protocols import TokenCounter
 from backscroll.tokens import message_tokens
 from backscroll.types import Block, Line, Summary
@@ -26,13 +27,13 @@ class Quotes:
 
     Attributes:
         blocks: in the order of their choice, best first.
-        as_messages: whether the lines go as messages of their own instead of one fenced text.
+        own_thread: (user, thread) whose lines go as messages of their own; None where all go as one fenced text.
         asking_user: lines of other users are marked with their user.
         today: a date that is told in front of them; empty for none.
     """
 
     blocks: tuple[Block, ...] = ()
-    as_messages: bool = False
+    own_thread: tuple[str, str] | None = None
     asking_user: str = ""
     today: str = ""
 
@@ -40,9 +41,17 @@ class Quotes:
         """The same without the block that was chosen last."""
         return replace(self, blocks=self.blocks[:-1])
 
+    def is_said(self, block: Block) -> bool:
+        """Whether the block's lines go as messages: never those of another thread, which are quoted."""
+        return self.own_thread is not None and (block.span.user, block.span.family) == self.own_thread
+
+    def said(self) -> list[Line]:
+        """The lines that go as messages."""
+        return [line for block in self.blocks if self.is_said(block) for line in block.lines]
+
     def in_order(self) -> list[tuple[Line, Block]]:
-        """All lines with their blocks as they stand in the text: threads by their first day, then by position."""
-        lines = [(line, block) for block in self.blocks for line in block.lines]
+        """The quoted lines as they stand in the text: threads by their first day, then by position."""
+        lines = [(line, block) for block in self.blocks if not self.is_said(block) for line in block.lines]
         began: dict[tuple[str, str], datetime] = {}
         for line, _ in lines:
             key = (line.user, line.family)
@@ -59,33 +68,30 @@ class QuoteCosts:
         self._counter = counter
         self._heads: set[Head] = set()
 
-    def fence_tokens(self) -> int:
-        """What the fence itself costs, before any line."""
-        if self._quotes.as_messages:
-            return 0
-        return self._counter.count(fence(RECALLED, _note(self._quotes.today), "") + "\n\n")
-
     def of(self, block: Block) -> int:
-        """Tokens of a block's lines and of the heads that are not there yet."""
-        if self._quotes.as_messages:
+        """Tokens of a block's lines, of the heads that are not there yet, and of the fence for the first quoted one."""
+        if self._quotes.is_said(block):
             return sum(message_tokens(line.message.payload, self._counter) for line in block.lines)
         heads = {_head(line): line for line in block.lines}
         texts = [_head_text(heads[head], self._quotes.asking_user) for head in heads.keys() - self._heads]
         texts += [rendered_line(line, block) for line in block.lines]
-        return sum(self._counter.count(text + "\n") for text in texts)
+        opening = 0 if self._heads else self._counter.count(fence(RECALLED, _note(self._quotes.today), "") + "\n\n")
+        return opening + sum(self._counter.count(text + "\n") for text in texts)
 
     def choose(self, block: Block) -> None:
         """Count its heads as paid for."""
-        self._heads.update(_head(line) for line in block.lines)
+        if not self._quotes.is_said(block):
+            self._heads.update(_head(line) for line in block.lines)
 
 
 def quoted_block(quotes: Quotes) -> str:
     """The fenced text of all recalled lines; empty for none."""
-    if not quotes.blocks:
+    quoted = quotes.in_order()
+    if not quoted:
         return ""
     rows: list[str] = []
     head: Head | None = None
-    for line, block in quotes.in_order():
+    for line, block in quoted:
         if _head(line) != head:
             head = _head(line)
             rows.append(_head_text(line, quotes.asking_user))
@@ -105,7 +111,13 @@ def rendered_line(line: Line, block: Block) -> str:
     if block.is_excerpt and block.passage is not None:
         start, end = block.passage
         text = (_MARK if start else "") + text[start:end].strip() + (_MARK if end < len(line.message.text) else "")
-    return f"{label(line.speaker)}: {quote(text)}"
+    return f"{_who(line)}: {quote(text)}"
+
+
+def _who(line: Line) -> str:
+    """The speaker; one who is named like a role is not taken for it."""
+    name = label(line.speaker)
+    return f"{line.message.role} named {name}" if name in ROLES and name != line.message.role else name
 
 
 def _note(today: str) -> str:

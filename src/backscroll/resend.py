@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from backscroll.types import Message
 
-_MIN_OVERLAP = 2  # messages that a client that drops its oldest ones must have in common with the stored end
-
 
 @dataclass(frozen=True, slots=True)
 class Resent:
@@ -49,7 +47,7 @@ def common(stored: Sequence[Message], resent: Sequence[Message]) -> int:
 
 def _overlap(stored: Sequence[Message], resent: Sequence[Message]) -> int:
     """The longest end of the stored messages that the resent ones begin with, or 0."""
-    for length in range(min(len(stored), len(resent)), _MIN_OVERLAP - 1, -1):
+    for length in range(min(len(stored), len(resent)), 0, -1):
         if common(stored[-length:], resent[:length]) == length:
             return length
     return 0

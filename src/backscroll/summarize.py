@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from backscroll.exchanges import exchanges
+from backscroll.exchanges import atoms, exchanges
 from backscroll.terms import terms
 from backscroll.types import Line, Summary
 
@@ -30,14 +30,19 @@ Counting = Callable[[str], int]
 
 
 def chunks(lines: Sequence[Line]) -> list[Sequence[Line]]:
-    """The whole chunks in lines that begin where a chunk begins; the open one at the end is left out."""
+    """The whole chunks in lines that begin where a chunk begins; the open one at the end is left out.
+
+    A chunk ends where an exchange does; one that would be twice too long ends at any message, or call with results.
+    """
     whole: list[Sequence[Line]] = []
     start = 0
-    for exchange in exchanges([line.message.payload for line in lines]):
-        begins = lines[exchange.start].offset
-        if begins - lines[start].offset >= CHUNK_TOKENS:
-            whole.append(lines[start : exchange.start])
-            start = exchange.start
+    payloads = [line.message.payload for line in lines]
+    opening = {exchange.start for exchange in exchanges(payloads)}
+    for atom in atoms(payloads):
+        held = lines[atom.start].offset - lines[start].offset
+        if held >= (CHUNK_TOKENS if atom.start in opening else 2 * CHUNK_TOKENS):
+            whole.append(lines[start : atom.start])
+            start = atom.start
     return whole
 
 

@@ -7,7 +7,7 @@ Knows nothing about recall, summaries or what else is in the budget.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Literal
 
@@ -21,7 +21,8 @@ class WindowLimits:
 
     Attributes:
         max_tokens: the most it takes by itself.
-        min_tokens: it grows up to this where the thread has lines, even by an exchange that passes max_tokens.
+        min_tokens: it grows up to this where the thread has lines, even by an exchange that passes max_tokens, or by
+            the end of one that does not fit.
         space_tokens: what it never passes: all that is left beside the parts that must be in.
         step_tokens: how far the start moves at once; 0 moves it with every message.
         max_messages: the window is just so many newest messages; None for no such cap.
@@ -58,7 +59,12 @@ def window(lines: Sequence[Line], tokens: Sequence[int], limits: WindowLimits) -
         return _newest_messages(units, tokens, limits)
     if limits.step_tokens == 0:
         return _newest_first(units, tokens, limits.max_tokens, limits.skip_oversized)
-    return _stepped(lines, units, tokens, limits)
+    kept = _stepped(lines, units, tokens, limits)
+    if not kept and limits.unit == "exchange":  # the newest exchange alone does not fit
+        kept = _stepped(
+            lines, atoms([line.message.payload for line in lines]), tokens, replace(limits, from_first=True)
+        )
+    return _filled(lines, kept, tokens, limits)
 
 
 def _newest_messages(units: Sequence[range], tokens: Sequence[int], limits: WindowLimits) -> list[int]:
@@ -100,6 +106,19 @@ def _stepped(lines: Sequence[Line], units: Sequence[range], tokens: Sequence[int
             break
         start -= 1
     return list(range(units[start].start, len(lines))) if start < len(units) else []
+
+
+def _filled(lines: Sequence[Line], kept: list[int], tokens: Sequence[int], limits: WindowLimits) -> list[int]:
+    """With the end of the next older exchange, where the whole exchanges hold less than the window has to."""
+    held = _sum(tokens, kept)
+    older = lines[: kept[0]] if kept else lines
+    for atom in reversed(atoms([line.message.payload for line in older])):
+        cost = _sum(tokens, atom)
+        if held >= limits.min_tokens or held + cost > limits.space_tokens:
+            break
+        kept = [*atom, *kept]
+        held += cost
+    return kept
 
 
 def _is_boundary(lines: Sequence[Line], unit: range, step_tokens: int) -> bool:
