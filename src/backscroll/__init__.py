@@ -3,6 +3,7 @@
     append:   message -> check -> store (durable) -> embed (derived)
     context:  prompt -> query -> search -> threshold -> neighbors -> relevance buffer
                      -> anchors, summary, window -> assemble within max_tokens -> Context
+    reply:    context -> LLM -> append(prompt, reply)
 
     >>> import backscroll
     >>> memory = backscroll.open(":memory:", embedder="hashing")
@@ -20,15 +21,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from backscroll.api import open, open_async, prune, reembed
-    from backscroll.asynchronous import AsyncMemory, AsyncThread
+    from backscroll.asynchronous import AsyncMemory, AsyncReply, AsyncThread
     from backscroll.context import Context, Report
     from backscroll.embedders.hashing import HashingEmbedder
     from backscroll.errors import (
         BackscrollError,
         BudgetError,
+        ContextTooLongError,
+        CutOffReplyError,
         EmbedderError,
         EmbedderMismatchError,
+        EmptyReplyError,
         ImportFileError,
+        LLMError,
+        LLMTimeoutError,
+        LLMUnavailableError,
         MessageError,
         ModelNotFoundError,
         NotAStoreError,
@@ -36,22 +43,34 @@ if TYPE_CHECKING:
         StoreBusyError,
         StoreError,
     )
+    from backscroll.llm.callables import CallableLLM
+    from backscroll.llm.openai_compatible import OpenAILLM
+    from backscroll.llm.scripted import ScriptedLLM, ScriptedReply
     from backscroll.memory import Memory, Thread
+    from backscroll.reply import ReplyStream, Turn
+    from backscroll.retry import Retry
     from backscroll.settings import PRESETS, Settings
     from backscroll.stores.in_memory import InMemoryStore
-    from backscroll.types import Hit, Line, Source
+    from backscroll.tools import Tool, Tools
+    from backscroll.types import Hit, Line, Reply, Source, Usage
 
 _HOMES = {
     "backscroll.api": ("open", "open_async", "prune", "reembed"),
-    "backscroll.asynchronous": ("AsyncMemory", "AsyncThread"),
+    "backscroll.asynchronous": ("AsyncMemory", "AsyncReply", "AsyncThread"),
     "backscroll.context": ("Context", "Report"),
     "backscroll.embedders.hashing": ("HashingEmbedder",),
     "backscroll.errors": (
         "BackscrollError",
         "BudgetError",
+        "ContextTooLongError",
+        "CutOffReplyError",
         "EmbedderError",
         "EmbedderMismatchError",
+        "EmptyReplyError",
         "ImportFileError",
+        "LLMError",
+        "LLMTimeoutError",
+        "LLMUnavailableError",
         "MessageError",
         "ModelNotFoundError",
         "NotAStoreError",
@@ -59,10 +78,16 @@ _HOMES = {
         "StoreBusyError",
         "StoreError",
     ),
+    "backscroll.llm.callables": ("CallableLLM",),
+    "backscroll.llm.openai_compatible": ("OpenAILLM",),
+    "backscroll.llm.scripted": ("ScriptedLLM", "ScriptedReply"),
     "backscroll.memory": ("Memory", "Thread"),
+    "backscroll.reply": ("ReplyStream", "Turn"),
+    "backscroll.retry": ("Retry",),
     "backscroll.settings": ("PRESETS", "Settings"),
     "backscroll.stores.in_memory": ("InMemoryStore",),
-    "backscroll.types": ("Hit", "Line", "Source"),
+    "backscroll.tools": ("Tool", "Tools"),
+    "backscroll.types": ("Hit", "Line", "Reply", "Source", "Usage"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -70,28 +95,46 @@ __version__ = "0.1.0"
 __all__ = [
     "PRESETS",
     "AsyncMemory",
+    "AsyncReply",
     "AsyncThread",
     "BackscrollError",
     "BudgetError",
+    "CallableLLM",
     "Context",
+    "ContextTooLongError",
+    "CutOffReplyError",
     "EmbedderError",
     "EmbedderMismatchError",
+    "EmptyReplyError",
     "HashingEmbedder",
     "Hit",
     "ImportFileError",
     "InMemoryStore",
+    "LLMError",
+    "LLMTimeoutError",
+    "LLMUnavailableError",
     "Line",
     "Memory",
     "MessageError",
     "ModelNotFoundError",
     "NotAStoreError",
     "NotFoundError",
+    "OpenAILLM",
+    "Reply",
+    "ReplyStream",
     "Report",
+    "Retry",
+    "ScriptedLLM",
+    "ScriptedReply",
     "Settings",
     "Source",
     "StoreBusyError",
     "StoreError",
     "Thread",
+    "Tool",
+    "Tools",
+    "Turn",
+    "Usage",
     "open",
     "open_async",
     "prune",

@@ -1,11 +1,14 @@
 """The functions that a user begins with: open a memory, or prune a list of messages without one."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from backscroll.asynchronous import AsyncMemory
 from backscroll.context import Context
+from backscroll.llm import GivenLLM
 from backscroll.memory import Memory
+from backscroll.messages import parse_messages
 from backscroll.protocols import Embedder
 from backscroll.settings import Settings
 from backscroll.types import Message
@@ -18,6 +21,7 @@ def open(
     embedder: str | Embedder | None = None,
     preset: str | Settings = "backscroll",
     on_embedder_error: Literal["raise", "words"] = "raise",
+    llm: GivenLLM | None = None,
 ) -> Memory:
     """Open a memory, and make it where there is none.
 
@@ -27,11 +31,14 @@ def open(
             embedder; None takes the one that made the stored vectors, ``local`` for a new file.
         preset: name of a preset, or settings, for the contexts that name none.
         on_embedder_error: ``raise``, or go on by ``words`` alone and say so in the report.
+        llm: who answers where `Thread.reply` is called: ``openai:MODEL``, ``openai:MODEL@BASE_URL``, an LLM, or a
+            function of messages; None for a memory that only remembers.
 
     Raises: StoreError when the file cannot be used; EmbedderMismatchError when its vectors are another embedder's;
-        ModelNotFoundError when the embedder's model is not on this machine; NotFoundError for an unknown name.
+        ModelNotFoundError when the embedder's model is not on this machine; NotFoundError for an unknown name;
+        LLMError when the language model's package or key is missing.
     """
-    return open_memory(url, embedder=embedder, preset=preset, on_embedder_error=on_embedder_error)
+    return open_memory(url, embedder=embedder, preset=preset, on_embedder_error=on_embedder_error, llm=llm)
 
 
 def open_async(
@@ -40,9 +47,10 @@ def open_async(
     embedder: str | Embedder | None = None,
     preset: str | Settings = "backscroll",
     on_embedder_error: Literal["raise", "words"] = "raise",
+    llm: GivenLLM | None = None,
 ) -> AsyncMemory:
     """As `open`, with a face whose methods are awaited; the work is done in threads."""
-    return AsyncMemory(open(url, embedder=embedder, preset=preset, on_embedder_error=on_embedder_error))
+    return AsyncMemory(open(url, embedder=embedder, preset=preset, on_embedder_error=on_embedder_error, llm=llm))
 
 
 def reembed(url: str, embedder: str | Embedder, progress: Callable[[int], None] | None = None) -> int:
@@ -72,7 +80,8 @@ def prune(
     """The context for a prompt over a list of messages that the caller keeps; nothing is stored.
 
     Args:
-        messages: the whole history, oldest first; a system prompt first where there is one.
+        messages: the whole history, oldest first; a system prompt first where there is one. Every one counts, also
+            where two have one id: their ids are left out.
         prompt: the new message; None asks for the messages as they end.
         max_tokens: the size of everything in the result.
         model: whose tokens are counted; None counts as o200k_base.
@@ -88,5 +97,5 @@ def prune(
     """
     with open_memory(":memory:", embedder=embedder, preset=preset) as memory:
         thread = memory.thread("pruned")
-        thread.append(messages)
+        thread.append([replace(message, id=None) for message in parse_messages(messages)])
         return thread.context(prompt, max_tokens=max_tokens, model=model, scope="thread")

@@ -4,12 +4,15 @@ A thin delegate; it decides nothing.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from functools import wraps
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from datetime import datetime
+from functools import partial, wraps
 from types import TracebackType
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
-from backscroll.memory import DEFAULT_USER, Memory, Thread
+from backscroll.memory import DEFAULT_USER, Memory, Prompt, ScopeName, Thread
+from backscroll.reply import ReplyStream, Turn
+from backscroll.tools import GivenTools
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,10 +45,65 @@ class AsyncThread:
     sync = _awaited(Thread.sync)
     context = _awaited(Thread.context)
     recall = _awaited(Thread.recall)
+
+    def reply(
+        self,
+        prompt: Prompt = None,
+        *,
+        max_tokens: int,
+        tools: GivenTools = None,
+        keep_prompt: bool = False,
+        now: datetime | str | None = None,
+        scope: ScopeName = "user",
+    ) -> "AsyncReply":
+        """As `Thread.reply`: await it for the turn, or iterate over it by ``async for`` for a stream."""
+        return AsyncReply(
+            partial(
+                self._wrapped.reply,
+                prompt,
+                max_tokens=max_tokens,
+                tools=tools,
+                keep_prompt=keep_prompt,
+                now=now,
+                scope=scope,
+            )
+        )
+
     lines = _awaited(Thread.lines)
     pin = _awaited(Thread.pin)
     unpin = _awaited(Thread.unpin)
     delete = _awaited(Thread.delete)
+
+
+class AsyncReply:
+    """A reply that is asked for when it is awaited or iterated over. Made by `AsyncThread.reply`.
+
+    Attributes:
+        turn: the prompt and its reply as they were stored; None until then.
+    """
+
+    def __init__(self, ask: Callable[..., Turn | ReplyStream]) -> None:
+        """Take what asks, given whether the reply comes as a stream."""
+        self.turn: Turn | None = None
+        self._ask = ask
+
+    def __await__(self) -> Generator[Any, None, Turn]:
+        """The turn."""
+        return self._whole().__await__()
+
+    async def __aiter__(self) -> AsyncGenerator[str, None]:
+        """The pieces of the reply's text; leaving before their end stores what was received."""
+        stream = cast(ReplyStream, await asyncio.to_thread(self._ask, stream=True))
+        try:
+            while (piece := await asyncio.to_thread(next, stream, None)) is not None:
+                yield piece
+        finally:
+            await asyncio.to_thread(stream.close)
+            self.turn = stream.turn
+
+    async def _whole(self) -> Turn:
+        self.turn = cast(Turn, await asyncio.to_thread(self._ask, stream=False))
+        return self.turn
 
 
 class AsyncMemory:

@@ -9,8 +9,14 @@
     │   ├── NotAStoreError                  it is a file of something else
     │   ├── StoreBusyError                  another process kept the writer's place too long
     │   └── EmbedderMismatchError           it was written with another embedder
-    └── EmbedderError       (RuntimeError)  the embedder could not run
-        └── ModelNotFoundError              its model is not on this machine
+    ├── EmbedderError       (RuntimeError)  the embedder could not run
+    │   └── ModelNotFoundError              its model is not on this machine
+    └── LLMError            (RuntimeError)  the language model gave no reply that could be taken
+        ├── LLMUnavailableError (ConnectionError)  it cannot be reached, or has no room now
+        ├── LLMTimeoutError (TimeoutError)  it did not answer in time
+        ├── ContextTooLongError             what was sent is longer than it takes
+        ├── EmptyReplyError                 it answered nothing
+        └── CutOffReplyError                it stopped before the end
 
 Each leaf is also the builtin it resembles, keeps what caused it as ``__cause__``, carries its facts
 as attributes, and says what to do.
@@ -96,3 +102,53 @@ class EmbedderError(BackscrollError, RuntimeError):
 
 class ModelNotFoundError(EmbedderError):
     """The embedder's model is not on this machine."""
+
+
+class LLMError(BackscrollError, RuntimeError):
+    """The language model gave no reply that could be taken.
+
+    Attributes:
+        status: the HTTP status, where a server answered with one.
+        received: the text that had come before it failed; it is not stored.
+    """
+
+    def __init__(self, problem: str, status: int | None = None, received: str = "") -> None:
+        self.status = status
+        self.received = received
+        super().__init__(problem)
+
+
+class LLMUnavailableError(LLMError, ConnectionError):
+    """The language model cannot be reached, is overloaded, or the connection broke; later it may answer."""
+
+
+class LLMTimeoutError(LLMError, TimeoutError):
+    """The language model did not answer in time."""
+
+
+class ContextTooLongError(LLMError):
+    """What was sent is longer than the model takes.
+
+    Attributes:
+        limit: the most tokens that it takes, where it said so.
+    """
+
+    def __init__(self, problem: str, status: int | None = None, limit: int | None = None) -> None:
+        self.limit = limit
+        super().__init__(problem, status)
+
+
+class EmptyReplyError(LLMError):
+    """The language model answered nothing: no text, no call."""
+
+
+class CutOffReplyError(LLMError):
+    """The language model stopped before the end of its reply; `received` has what there is of it.
+
+    Attributes:
+        finish_reason: why, in the provider's word: ``length``, ``content_filter``.
+    """
+
+    def __init__(self, problem: str, finish_reason: str, received: str = "") -> None:
+        self.finish_reason = finish_reason
+        super().__init__(problem, received=received)

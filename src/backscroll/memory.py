@@ -3,39 +3,55 @@
     append:   messages -> check -> store (durable) -> embed (derived)
     context:  prompt -> query -> search -> threshold -> neighbors -> relevance buffer
                      -> anchors, summary, window -> assemble within max_tokens -> Context
+    reply:    context -> LLM -> append(prompt, reply)
 
-They are handed a store, an embedder and a calibration, and import no implementation of any.
+They are handed a store, an embedder, a calibration and an LLM, and import no implementation of any.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
-from backscroll.anchors import INSTRUCTING, REPLACES_SYSTEM, anchors, leading_system, system_prompt
+from backscroll.anchors import INSTRUCTING, REPLACES_SYSTEM, anchors, leading_system, system_prompt, times_replaced
 from backscroll.assemble import Assembled, Frame, Parts, Shares, assemble, divide, fit_prompt
 from backscroll.context import Context
 from backscroll.dates import days_of
 from backscroll.embed import Progress, embed_pending, embed_query
-from backscroll.errors import EmbedderError, MessageError, NotFoundError
+from backscroll.errors import EmbedderError, LLMError, MessageError, NotFoundError
 from backscroll.exchanges import sendable
 from backscroll.explain import Considered, Labels, explain
 from backscroll.messages import parse_messages, parse_time
-from backscroll.prompt import Asked, ask_for
-from backscroll.protocols import Embedder, MemoryStore
+from backscroll.prompt import Asked, ask_for, parse_prompt
+from backscroll.protocols import LLM, Embedder, MemoryStore
 from backscroll.recall.gather import gather, spans_of
 from backscroll.recall.neighbors import widen
 from backscroll.recall.relevance import relevance
 from backscroll.recall.search import search
 from backscroll.recall.threshold import leave_out, threshold
+from backscroll.reply import (
+    ABANDONED,
+    Exchange,
+    Replying,
+    ReplyStream,
+    Turn,
+    as_stored,
+    finished,
+    fit_and_ask,
+    left_behind,
+    open_exchange,
+    said,
+    stored_reply,
+)
 from backscroll.resend import common, compare
 from backscroll.settings import Settings, name_of, open_preset
 from backscroll.summarize import METHOD, chunks, cover, merge, summarize
 from backscroll.terms import terms
 from backscroll.tokens import DEFAULT_VOCABULARY, message_tokens, open_counter
+from backscroll.tools import GivenTools, parse_tools
 from backscroll.types import (
     Block,
     Finding,
@@ -55,6 +71,7 @@ from backscroll.types import (
 from backscroll.window import WindowLimits, window
 
 Given = Mapping[str, Any] | Message | Iterable[Mapping[str, Any] | Message]
+Prompt = str | Mapping[str, Any] | Message | None
 ScopeName = Literal["thread", "user", "all"]
 Calibrate = Callable[[Embedder], Mapping[float, float]]  # percentile -> cosine between unrelated lines
 
@@ -78,12 +95,14 @@ class Memory:
         calibrate: Calibrate,
         settings: Settings | None = None,
         on_embedder_error: Literal["raise", "words"] = "raise",
+        llm: LLM | None = None,
     ) -> None:
         """Take the parts; see `backscroll.open` for what each argument means."""
         self.store = store
         self.embedder = embedder
         self.settings = settings or open_preset("backscroll")
         self.on_embedder_error = on_embedder_error
+        self.llm = llm
         self._calibrate = calibrate
 
     def thread(self, name: str, user: str = DEFAULT_USER) -> "Thread":
@@ -124,9 +143,11 @@ class Memory:
         return self.store.check(repair)
 
     def close(self) -> None:
-        """Close the store and let go of the model."""
+        """Close the store and let go of the models."""
         self.store.close()
         self.embedder.close()
+        if self.llm is not None:
+            self.llm.close()
 
     def __enter__(self) -> "Memory":
         return self
@@ -185,13 +206,7 @@ class Thread:
         Returns: where each message stands; for an id that the thread has already, where that one stands.
         Raises: MessageError or StoreError; then none of them is stored.
         """
-        lines = self._store.append(self.key, parse_messages(messages))
-        if embed:
-            try:
-                embed_pending(self._store, self.memory.embedder, self.key.user)
-            except EmbedderError as error:
-                _log.warning("lines of user %r are stored and not embedded yet: %s", self.key.user, error)
-        return [_source(line) for line in lines]
+        return [line.source for line in self._appended(parse_messages(messages), embed)]
 
     def sync(self, messages: Given) -> list[Source]:
         """Store what is new in a history that the caller resends whole.
@@ -204,19 +219,17 @@ class Thread:
         Returns: where each newly stored message stands.
         """
         given = parse_messages(messages)
-        leading = leading_system(given)
-        talk = given[leading:]
-        self._take_known_branch(talk)
-        stored = self._talk(self.key.thread)
-        resent = compare([line.message for line in stored], talk)
-        if resent.differs:
-            self._store.fork(self.key, stored[resent.same].position)
-        new = list(resent.new)
-        return [*self._sync_system(given[:leading]), *(self.append(new) if new else [])]
+        if not given:
+            raise MessageError("a resent history is not empty: delete the thread where nothing of it shall stay")
+        with self._store.exclusive():
+            sources = self._synced(given)
+        if sources:
+            self._embed_pending()
+        return sources
 
     def context(
         self,
-        prompt: str | Mapping[str, Any] | Message | None = None,
+        prompt: Prompt = None,
         *,
         max_tokens: int,
         tools: Sequence[Mapping[str, Any]] = (),
@@ -240,7 +253,7 @@ class Thread:
         Raises: BudgetError when anchors, tools and prompt do not fit; EmbedderError; MessageError; StoreError.
         """
         asking = self._asking(max_tokens, tools, model, now, preset, scope)
-        asked = self._asked(prompt, max_tokens)
+        asked = self._asked(prompt, asking)
         held = _others(self._anchors(asking.settings), asked.lines)
         last = self._last(held, asked, asking.frame)
         shares = divide(held, last.messages, asking.frame)
@@ -251,6 +264,71 @@ class Thread:
         made = assemble(replace(parts, recalled=blocks), shares, asking.frame)
         self._remember(last, made, asking.settings)
         return explain(Considered(made, last, blocks, notes), asking.frame, asking.labels)
+
+    @overload
+    def reply(
+        self,
+        prompt: Prompt = None,
+        *,
+        max_tokens: int,
+        tools: GivenTools = None,
+        stream: Literal[False] = False,
+        keep_prompt: bool = False,
+        now: datetime | str | None = None,
+        scope: ScopeName = "user",
+    ) -> Turn: ...
+
+    @overload
+    def reply(
+        self,
+        prompt: Prompt = None,
+        *,
+        max_tokens: int,
+        tools: GivenTools = None,
+        stream: Literal[True],
+        keep_prompt: bool = False,
+        now: datetime | str | None = None,
+        scope: ScopeName = "user",
+    ) -> ReplyStream: ...
+
+    def reply(
+        self,
+        prompt: Prompt = None,
+        *,
+        max_tokens: int,
+        tools: GivenTools = None,
+        stream: bool = False,
+        keep_prompt: bool = False,
+        now: datetime | str | None = None,
+        scope: ScopeName = "user",
+    ) -> Turn | ReplyStream:
+        """Ask the language model, and store the prompt and its reply together.
+
+        A reply that fails, is empty or cut off is not stored. Asking again with the same prompt goes on from what is
+        stored and stores nothing twice; with the same id it gives the reply that is stored, if there is one.
+
+        Args:
+            prompt, max_tokens, now, scope: as in `context`. Tokens are counted as the LLM's model counts them.
+            tools: functions by name (or `Tools`), which are called here and their results stored with the calls,
+                the context fitted anew after each round; or a list of schemas: then the reply may be calls, which are
+                stored with the prompt; append their results and go on with `reply(None)`.
+            stream: give the reply in pieces. Whoever leaves before its end has what was received stored, as partial.
+            keep_prompt: store the prompt also where the reply fails.
+
+        Returns: the turn, or a stream of its text that has the turn when it has ended.
+        Raises: LLMError, or one under it; what `context` raises; whatever a function given as LLM raises.
+        """
+        if self.memory.llm is None:
+            raise LLMError("this memory has no language model: give one, as backscroll.open(…, llm='openai:MODEL')")
+        llm, parsed, given = self.memory.llm, parse_tools(tools), parse_prompt(prompt)
+
+        def fit(message: Message | None, budget: int) -> Context:
+            told = parsed.told()
+            return self.context(message, max_tokens=budget, tools=told, model=llm.model, now=now, scope=scope)
+
+        exchange = open_exchange(given, self._newest(given, max_tokens))
+        pieces = self._turn(exchange, Replying(llm, parsed, fit, stream, keep_prompt), max_tokens)
+        return ReplyStream(pieces) if stream else finished(pieces)
 
     def recall(self, query: str, k: int = 10, scope: ScopeName = "user") -> list[Hit]:
         """The k lines that match a query best, without assembling a context.
@@ -264,9 +342,9 @@ class Thread:
             them.
         Raises: EmbedderError when lines or the query cannot be embedded.
         """
-        if not query.strip():
+        if not isinstance(query, str) or not query.strip():
             raise MessageError("a query to recall by is text that is not empty")
-        if k < 1:
+        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
             raise MessageError(f"k is a whole number above 0, not {k!r}")
         settings = self.memory.settings
         seen = self._scope(scope, settings)
@@ -300,6 +378,55 @@ class Thread:
         """Delete one line, or the whole thread, with its bytes; returns how many lines. Raises: NotFoundError."""
         return self._store.delete(self.key.user, self.key.thread, position)
 
+    def _appended(self, messages: Sequence[Message], embed: bool = True) -> list[Line]:
+        """The lines of messages, stored; embedded too where the embedder can."""
+        lines = self._store.append(self.key, messages)
+        if embed:
+            self._embed_pending()
+        return lines
+
+    def _embed_pending(self) -> None:
+        """Embed what was stored; where the embedder fails, the next context tries again."""
+        try:
+            embed_pending(self._store, self.memory.embedder, self.key.user)
+        except EmbedderError as error:
+            _log.warning("lines of user %r are stored and not embedded yet: %s", self.key.user, error)
+
+    def _turn(self, exchange: Exchange, replying: Replying, max_tokens: int) -> Generator[str, None, Turn]:
+        """The way of a reply: context -> LLM -> append(prompt, reply), and again after each round of calls.
+
+        A round is stored whole, the call with its results: whatever dies, none is sent without the other.
+        """
+        if exchange.answer is not None:
+            yield from [exchange.answer.message.text]
+            return Turn(stored_reply(exchange.answer), None, exchange.stored)
+        received: list[str] = []
+        try:
+            for _ in range(replying.tools.max_rounds + 1):
+                context, reply = yield from fit_and_ask(exchange, replying, max_tokens, received)
+                results = parse_messages(replying.tools.answer(reply.message))
+                lines = self._appended(exchange.lines([said(reply), *results]))
+                exchange, max_tokens = exchange.followed(lines), context.report.max_tokens
+                received.clear()
+                if not results:
+                    return Turn(as_stored(reply, lines[-1]), context, exchange.stored)
+            raise LLMError(f"the model still called tools after {replying.tools.max_rounds} rounds of results")
+        except BaseException as error:
+            left = left_behind(received, replying.llm.model) if isinstance(error, ABANDONED) else []
+            if left or replying.keep_prompt:
+                self._appended(exchange.lines(left), embed=False)
+            raise
+
+    def _newest(self, prompt: Message | None, max_tokens: int) -> list[Line]:
+        """The newest lines, down to the exchange in progress; for a prompt with an id, from its own line on."""
+        if prompt is not None and prompt.id is not None:
+            asked = self._store.find(self.key, prompt.id)
+            return self.lines(asked.position) if asked else []
+        newest = self._store.tail(self.key, max_tokens)
+        if newest and newest[-1].message.role == "tool" and not any(line.message.role == "user" for line in newest):
+            newest = self._store.tail(self.key, _ALL)
+        return newest
+
     def _asking(
         self,
         max_tokens: int,
@@ -313,25 +440,26 @@ class Thread:
         if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1:
             raise MessageError(f"max_tokens is a whole number above 0, not {max_tokens!r}")
         settings = self.memory.chosen(preset)
-        today = parse_time(now)
+        today = _day(now)
         frame = Frame(
             max_tokens=max_tokens,
             counter=open_counter(model),
             settings=settings,
             tools=tuple(tools),
             today=f"{today:%Y-%m-%d}" if today else "",
-            asking_user=self.key.user,
+            asking_thread=self.key,
         )
         labels = Labels(name_of(settings), self.memory.embedder.name, scope)
         return _Asking(settings, frame, self._scope(scope, settings), labels)
 
-    def _asked(self, prompt: str | Mapping[str, Any] | Message | None, max_tokens: int) -> Asked:
+    def _asked(self, prompt: Prompt, asking: _Asking) -> Asked:
         """The prompt and the newest lines, as many as could be in the window."""
-        newest = self._store.tail(self.key, max_tokens)
-        goes_on = prompt is None or (isinstance(prompt, Mapping) and prompt.get("role") == "tool")
+        given = parse_prompt(prompt)
+        newest = self._store.tail(self.key, _ALL if asking.settings.skip_oversized else asking.frame.max_tokens)
+        goes_on = given is None or given.role == "tool"
         if goes_on and not any(line.message.role == "user" for line in newest):
             newest = self._store.tail(self.key, _ALL)
-        return ask_for(prompt, newest)
+        return ask_for(given, newest)
 
     def _anchors(self, settings: Settings) -> list[Line]:
         first = self._store.read(self.key, 0, _FIRST_LINES + settings.sink_messages)
@@ -367,7 +495,7 @@ class Thread:
         first = self._store.read(self.key, 0, _FIRST_LINES)
         system = {line.row for line in first[: leading_system([line.message for line in first])]}
         system |= {line.row for line in held if line.message.role in INSTRUCTING}
-        return [line for line in lines if line.row not in system and not line.message.metadata.get(REPLACES_SYSTEM)]
+        return [line for line in lines if line.row not in system and not times_replaced(line.message)]
 
     def _summary(self, shown: Sequence[Line], asked: Asked, settings: Settings) -> list[Summary]:
         """The summaries of what lies before the window; chunks that left it since are summarized now."""
@@ -376,32 +504,29 @@ class Thread:
             return []
         if newest.offset + newest.tokens < settings.summary_trigger_tokens:
             return []
+        keep = partial(self._kept, self._store.deletions(self.key.user))
         stored = self._store.summaries(self.key)
-        single = self._without_gaps([summary for summary in stored if summary.method == METHOD])
+        single = self._without_gaps([summary for summary in stored if summary.method == METHOD], keep)
         covered = single[-1].last + 1 if single else 0
         before = shown[0].position if shown else asked.at
         left = self._store.read(self.key, covered, before + _FIRST_LINES) if covered < before else []
         gone = [chunk for chunk in chunks(left) if chunk[-1].position < before]
-        single += [self._kept(summarize(chunk, _stored_count)) for chunk in gone]
-        return cover(single, before, partial(self._merged, {(one.first, one.last): one for one in stored}))
+        single += [keep(summarize(chunk, _stored_count)) for chunk in gone]
+        return cover(single, before, partial(_merged, {(one.first, one.last): one for one in stored}, keep))
 
-    def _without_gaps(self, summaries: Sequence[Summary]) -> list[Summary]:
+    def _without_gaps(self, summaries: Sequence[Summary], keep: Callable[[Summary], Summary]) -> list[Summary]:
         """The summaries of single chunks; one that went with a deleted line is made anew of the rest."""
         told: list[Summary] = []
         for summary in summaries:
             covered = told[-1].last + 1 if told else 0
             left = self._store.read(self.key, covered, summary.first - 1) if covered < summary.first else []
-            told += [self._kept(summarize(left, _stored_count))] if left else []
+            told += [keep(summarize(left, _stored_count))] if left else []
             told.append(summary)
         return told
 
-    def _merged(self, stored: Mapping[tuple[int, int], Summary], parts: Sequence[Summary]) -> Summary:
-        """The summary of several in a row: the stored one, or it is made and stored."""
-        found = stored.get((parts[0].first, parts[-1].last))
-        return found or self._kept(merge(parts, _stored_count))
-
-    def _kept(self, summary: Summary) -> Summary:
-        self._store.add_summary(summary)
+    def _kept(self, deletions: str, summary: Summary) -> Summary:
+        """The summary, stored unless lines went since its own were read."""
+        self._store.add_summary(summary, deletions)
         return summary
 
     def _query(self, text: str, scope: Scope, now: date | None = None) -> tuple[Query, list[str]]:
@@ -475,7 +600,7 @@ class Thread:
     def _talk(self, name: str) -> list[Line]:
         """The stored lines of a path, without its system prompt and what replaced it."""
         lines = self._store.read(ThreadKey(self.key.user, name), 0, _ALL)
-        talk = [line for line in lines if not line.message.metadata.get(REPLACES_SYSTEM)]
+        talk = [line for line in lines if not times_replaced(line.message)]
         return talk[leading_system([line.message for line in talk]) :]
 
     def _take_known_branch(self, talk: Sequence[Message]) -> None:
@@ -491,19 +616,51 @@ class Thread:
         if best != current:
             self._store.switch(self.key, best)
 
+    def _synced(self, given: Sequence[Message]) -> list[Source]:
+        """What is new is stored, behind what is known of it."""
+        leading = leading_system(given)
+        talk = given[leading:]
+        self._take_known_branch(talk)
+        stored = self._talk(self.key.thread)
+        resent = compare([line.message for line in stored], talk)
+        if resent.differs:
+            self._store.fork(self.key, stored[resent.same].position)
+        new = list(resent.new)
+        return [*self._sync_system(given[:leading]), *(self.append(new, embed=False) if new else [])]
+
     def _sync_system(self, given: Sequence[Message]) -> list[Source]:
         """Take over a system prompt that is not the one in force; the old one stays stored."""
         held = system_prompt(self._store.read(self.key, 0, _FIRST_LINES), self._store.pinned(self.key))
         if not given or [line.message.payload for line in held] == [message.payload for message in given]:
             return []
-        if not self._store.tail(self.key, 1):
-            return self.append(given, embed=False)
-        times = 1 + max((int(line.message.metadata.get(REPLACES_SYSTEM, 0)) for line in held), default=0)
+        if not self._talk(self.key.thread) and len(held) < len(given):
+            kept = [line.message.payload for line in held]
+            if kept == [message.payload for message in given[: len(held)]]:
+                return self.append(given[len(held) :], embed=False)
+        times = 1 + max((times_replaced(line.message) for line in held), default=0)
         replacing = [replace(one, id=None, metadata={**one.metadata, REPLACES_SYSTEM: times}) for one in given]
         sources = self.append(replacing, embed=False)
         for source in sources:
             self._store.pin(self.key, source.position, True)
+        for line in held:
+            if times_replaced(line.message):
+                self._store.pin(self.key, line.position, False)
         return sources
+
+
+def _day(now: datetime | str | None) -> datetime | None:
+    try:
+        return parse_time(now)
+    except MessageError as error:
+        raise MessageError(f"now is a datetime or ISO 8601 text, not {now!r}") from error
+
+
+def _merged(
+    stored: Mapping[tuple[int, int], Summary], keep: Callable[[Summary], Summary], parts: Sequence[Summary]
+) -> Summary:
+    """The summary of several in a row: the stored one, or it is made and kept."""
+    found = stored.get((parts[0].first, parts[-1].last))
+    return found or keep(merge(parts, _stored_count))
 
 
 def _others(held: Sequence[Line], shown: Sequence[Line | None]) -> list[Line]:
@@ -535,7 +692,3 @@ def _fusion(query: Query, settings: Settings) -> Literal["hybrid", "dense"]:
 def _may_see(scope: Scope, span: Span) -> bool:
     """Whether a buffered span lies in what is searched now."""
     return scope.user in (None, span.user) and scope.thread in (None, span.family)
-
-
-def _source(line: Line) -> Source:
-    return Source(line.user, line.thread, line.position, line.id)

@@ -5,7 +5,8 @@ they promise different things: what a `Store` acknowledged is never lost; what a
 rebuilt from the lines at any time. One class usually fulfils both, so that they share a transaction.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from backscroll.types import (
@@ -13,6 +14,8 @@ from backscroll.types import (
     Finding,
     Line,
     Message,
+    Reply,
+    ReplyOptions,
     Scope,
     Span,
     Summary,
@@ -21,6 +24,9 @@ from backscroll.types import (
     Vector,
     Vectors,
 )
+
+Pieces = Generator[str | Reply, None, None]
+_AS_IT_IS = ReplyOptions()
 
 
 class TokenCounter(Protocol):
@@ -69,13 +75,29 @@ class Embedder(Protocol):
 
 
 class LLM(Protocol):
-    """Answers messages."""
+    """Answers messages.
 
-    def complete(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """Return the text of the reply.
+    Attributes:
+        model: whose tokens are counted, as `backscroll.tokens.open_counter` takes it; None counts as o200k_base.
+    """
 
-        Raises: BackscrollError when there is none, or it was cut off.
+    model: str | None
+
+    def complete(self, messages: Sequence[Mapping[str, Any]], options: ReplyOptions = _AS_IT_IS) -> Reply:
+        """The reply to messages, whole; it may be empty or cut off, which its finish_reason says.
+
+        Raises: LLMUnavailableError, LLMTimeoutError, ContextTooLongError, or LLMError for anything else that it
+            refuses; never an empty reply in place of a failure.
         """
+
+    def stream(self, messages: Sequence[Mapping[str, Any]], options: ReplyOptions = _AS_IT_IS) -> Pieces:
+        """The reply's text in pieces as they come, and last of all the Reply that they make.
+
+        Closing the generator ends the request. Raises: as `complete`, also after the first piece.
+        """
+
+    def close(self) -> None:
+        """Let go of what it holds; asking again opens it again."""
 
 
 class Store(Protocol):
@@ -88,7 +110,15 @@ class Store(Protocol):
         (on the path that `key` names) is not stored again.
 
         Returns: the lines in the order of `messages`; for a repeated id the line that was there.
-        Raises: StoreError; then none of them is stored.
+        Raises: MessageError where it would make a thread named like a branch (``~`` and a number at the end), or the
+            name is `own_path`'s; StoreError. Then none of them is stored.
+        """
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """While it lasts, nobody else changes anything: what is read inside still holds when it is acted on.
+
+        What was stored inside is on disk when it ends; where it raises, nothing of it is stored. Other writers wait:
+        nothing slow belongs inside, no search, and no `delete`.
         """
 
     def fork(self, key: ThreadKey, position: int) -> ThreadKey:
@@ -114,6 +144,9 @@ class Store(Protocol):
 
     def fetch(self, rows: Sequence[int]) -> list[Line]:
         """Lines by the store's own numbers, in the order asked; a number that is gone is skipped."""
+
+    def find(self, key: ThreadKey, line_id: str) -> Line | None:
+        """The current line that has an id, or None."""
 
     def threads(self, user: str | None = None) -> list[ThreadInfo]:
         """All threads, or those of one user, branches included, in the order of users and first lines."""
@@ -180,8 +213,18 @@ class Index(Protocol):
     def summaries(self, key: ThreadKey) -> list[Summary]:
         """The thread's summaries of its current path, by first position, then longest first."""
 
-    def add_summary(self, summary: Summary) -> None:
-        """Keep a summary; one of the same lines by the same method is replaced."""
+    def deletions(self, user: str) -> str:
+        """A mark that is another one after any deletion of the user's lines."""
+
+    def add_summary(self, summary: Summary, deletions: str | None = None) -> bool:
+        """Keep a summary; one of the same lines by the same method is replaced.
+
+        Args:
+            deletions: the user's mark from before the summary's lines were read: where it is another one by now, the
+                summary may tell deleted words and is not kept. None keeps it.
+
+        Returns: whether it was kept.
+        """
 
     def blocks(self, key: ThreadKey, before: int) -> list[Span]:
         """What was recalled when the thread was asked at positions below `before`, oldest first."""

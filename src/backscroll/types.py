@@ -3,7 +3,7 @@
 Knows nothing about stores, embedders or budgets.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any, NamedTuple
@@ -83,6 +83,11 @@ class Line:
     tokens: int
     offset: int
     pinned: bool = False
+
+    @property
+    def source(self) -> Source:
+        """Where it stands."""
+        return Source(self.user, self.thread, self.position, self.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,3 +324,59 @@ class Finding:
     problem: str
     derived: bool
     repaired: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a reply cost, as the provider counted it.
+
+    Attributes:
+        prompt_tokens: of everything sent.
+        completion_tokens: of the reply, what the model thought included.
+        cached_tokens: how many of the prompt's were served from a prefix cache; None where it was not said.
+    """
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a language model answered.
+
+    Attributes:
+        message: an OpenAI-style dict of role assistant: content, refusal, tool_calls.
+        finish_reason: ``stop``, ``tool_calls``, ``length``, ``content_filter``, or another word of the provider's.
+        usage: what it cost; None where it was not said.
+        model: as the provider names the one that answered; None where it was not said.
+        is_partial: whether the caller left before the end.
+    """
+
+    message: Mapping[str, Any]
+    finish_reason: str = "stop"
+    usage: Usage | None = None
+    model: str | None = None
+    is_partial: bool = False
+
+    @property
+    def text(self) -> str:
+        """What it says: its content, or the words it refuses with; empty where it only calls tools."""
+        return str(self.message.get("content") or self.message.get("refusal") or "")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyOptions:
+    """How a language model is asked, beside the messages.
+
+    Attributes:
+        tools: schemas of the tools that it may call.
+        temperature: None takes the LLM's own.
+        reply_tokens: the longest reply; None takes the LLM's own.
+        timeout_seconds: how long to wait, for each piece where it streams; None takes the LLM's own.
+    """
+
+    tools: Sequence[Mapping[str, Any]] = ()
+    temperature: float | None = None
+    reply_tokens: int | None = None
+    timeout_seconds: float | None = None

@@ -1,4 +1,4 @@
-"""The only module that knows which store, which embedder, which calibration: it puts a Memory together."""
+"""The only module that knows which store, which embedder, which calibration, which LLM: it puts a Memory together."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -9,6 +9,7 @@ from typing import Literal
 from backscroll.embedders import model_files, open_embedder
 from backscroll.embedders.calibration import calibrate
 from backscroll.errors import BackscrollError, EmbedderMismatchError
+from backscroll.llm import GivenLLM, open_llm
 from backscroll.memory import Memory
 from backscroll.protocols import Embedder, MemoryStore
 from backscroll.settings import Settings, open_preset
@@ -25,9 +26,11 @@ def open_memory(
     embedder: str | Embedder | None = None,
     preset: str | Settings = "backscroll",
     on_embedder_error: Literal["raise", "words"] = "raise",
+    llm: GivenLLM | None = None,
 ) -> Memory:
     """Open a memory: see `backscroll.open`."""
     settings = preset if isinstance(preset, Settings) else open_preset(preset)
+    answering = None if llm is None else open_llm(llm)
     if not Path(url).exists() and (embedder is None or isinstance(embedder, str)):
         shared_embedder(embedder or DEFAULT_EMBEDDER)  # what is missing must be said before a file is made
     store = open_lines(url)
@@ -36,7 +39,7 @@ def open_memory(
     except BackscrollError:
         store.close()
         raise
-    return Memory(store, chosen, percentiles, settings, on_embedder_error)
+    return Memory(store, chosen, percentiles, settings, on_embedder_error, answering)
 
 
 def open_for_reembedding(url: str, embedder: str | Embedder) -> Memory:

@@ -9,50 +9,20 @@ The texts leave this machine; that happens only where such an embedder was confi
 import os
 import re
 import threading
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import numpy as np
 
 from backscroll.errors import EmbedderError
+from backscroll.retry import DEFAULT_RETRY, TRANSIENT, Retry
 from backscroll.types import Vectors
 
 KEY_ENVIRONMENT = "OPENAI_API_KEY"
 BATCH_TEXTS = 64
-TRANSIENT = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 MAX_CHARACTERS = 2_000  # of a text: about `max_tokens`; some servers refuse what is too long instead of cutting it
 MAX_DETAIL = 200  # characters of a server's own words in an error
-
-
-@dataclass(frozen=True)
-class Retry:
-    """How often to ask again, and how long to wait.
-
-    Attributes:
-        attempts: requests in all, the first one included.
-        first_wait_seconds: before the second request; doubles from there on.
-        max_wait_seconds: the longest wait; also caps what a server asks for with Retry-After.
-    """
-
-    attempts: int = 4
-    first_wait_seconds: float = 0.5
-    max_wait_seconds: float = 20.0
-
-    def wait_seconds(self, attempt: int, asked: str | None) -> float:
-        """How long to wait after the given attempt, from 1.
-
-        >>> [Retry().wait_seconds(attempt, None) for attempt in (1, 2, 3)]
-        [0.5, 1.0, 2.0]
-        >>> Retry().wait_seconds(1, "7")
-        7.0
-        """
-        wait = self.first_wait_seconds * 2 ** (attempt - 1)
-        if asked and re.fullmatch(r"\d+(\.\d+)?", asked):  # Retry-After may also be a date: then our own wait serves
-            wait = max(wait, float(asked))
-        return float(min(wait, self.max_wait_seconds))
 
 
 class RemoteEmbedder:
@@ -86,7 +56,7 @@ class RemoteEmbedder:
         api_key: str | None = None,
         timeout_seconds: float = 30.0,
         batch_texts: int = BATCH_TEXTS,
-        retry: Retry = Retry(),
+        retry: Retry = DEFAULT_RETRY,
     ) -> None:
         self._url = _endpoint(base_url)
         self._model = model
@@ -155,13 +125,13 @@ class RemoteEmbedder:
             except httpx.RequestError as error:
                 if last:
                     raise self._unreachable(error) from error
-                time.sleep(self._retry.wait_seconds(attempt, None))
+                self._retry.wait(attempt)
                 continue
             if response.is_success:
                 return response
             if last or response.status_code not in TRANSIENT:
                 raise self._refused(response)
-            time.sleep(self._retry.wait_seconds(attempt, response.headers.get("retry-after")))
+            self._retry.wait(attempt, response.headers.get("retry-after"))
 
     def _connected(self) -> httpx.Client:
         with self._connecting:
