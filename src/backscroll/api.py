@@ -1,5 +1,6 @@
 """The functions that a user begins with: open a memory, or prune a list of messages without one."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -16,7 +17,7 @@ from backscroll.wiring import open_for_reembedding, open_memory
 
 
 def open(
-    url: str,
+    url: str | os.PathLike[str],
     *,
     embedder: str | Embedder | None = None,
     preset: str | Settings = "backscroll",
@@ -42,7 +43,7 @@ def open(
 
 
 def open_async(
-    url: str,
+    url: str | os.PathLike[str],
     *,
     embedder: str | Embedder | None = None,
     preset: str | Settings = "backscroll",
@@ -53,7 +54,9 @@ def open_async(
     return AsyncMemory(open(url, embedder=embedder, preset=preset, on_embedder_error=on_embedder_error, llm=llm))
 
 
-def reembed(url: str, embedder: str | Embedder, progress: Callable[[int], None] | None = None) -> int:
+def reembed(
+    url: str | os.PathLike[str], embedder: str | Embedder, progress: Callable[[int], None] | None = None
+) -> int:
     """Make all vectors of a store anew by another embedder: the one way to change it.
 
     Args:

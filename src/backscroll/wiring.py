@@ -1,5 +1,6 @@
 """The only module that knows which store, which embedder, which calibration, which LLM: it puts a Memory together."""
 
+import os
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
@@ -21,7 +22,7 @@ DEFAULT_EMBEDDER = "local"
 
 
 def open_memory(
-    url: str,
+    url: str | os.PathLike[str],
     *,
     embedder: str | Embedder | None = None,
     preset: str | Settings = "backscroll",
@@ -31,6 +32,7 @@ def open_memory(
     """Open a memory: see `backscroll.open`."""
     settings = preset if isinstance(preset, Settings) else open_preset(preset)
     answering = None if llm is None else open_llm(llm)
+    url = os.fspath(url)
     if not Path(url).exists() and (embedder is None or isinstance(embedder, str)):
         shared_embedder(embedder or DEFAULT_EMBEDDER)  # what is missing must be said before a file is made
     store = open_lines(url)
@@ -42,15 +44,15 @@ def open_memory(
     return Memory(store, chosen, percentiles, settings, on_embedder_error, answering)
 
 
-def open_for_reembedding(url: str, embedder: str | Embedder) -> Memory:
+def open_for_reembedding(url: str | os.PathLike[str], embedder: str | Embedder) -> Memory:
     """Open a memory by another embedder than the one of its vectors, for nothing else than `Memory.reembed`."""
     chosen = shared_embedder(embedder) if isinstance(embedder, str) else embedder
     return Memory(open_lines(url), chosen, percentiles)
 
 
-def open_lines(url: str) -> MemoryStore:
+def open_lines(url: str | os.PathLike[str]) -> MemoryStore:
     """Open a store alone, for what needs no embedder."""
-    return open_store(url, count_message)
+    return open_store(os.fspath(url), count_message)
 
 
 def count_message(message: Message) -> int:
