@@ -363,10 +363,13 @@ def test_what_ends_the_program_goes_through_a_tool_and_leaves_no_half_pair():
 
 
 def test_rounds_are_bounded_and_what_was_found_is_kept():
+    asked = []
+    tools = {"find": lambda: asked.append(1) or "12"}
     with Chat(*[call()] * 3, "Twelve.") as chat:
         with pytest.raises(LLMError, match="after 2 rounds"):
-            chat.thread.reply("How many?", max_tokens=500, tools=Tools(VANS, max_rounds=2))
+            chat.thread.reply("How many?", max_tokens=500, tools=Tools(tools, max_rounds=2))
         whole = len(chat.stored)
+        assert (whole, len(asked)) == (5, 2)
         assert faults(chat.payloads, alternating=False) == []
         chat.thread.reply("How many?", max_tokens=500, tools=VANS)
         assert chat.stored[whole:] == [("assistant", "Twelve.")]

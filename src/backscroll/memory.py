@@ -398,19 +398,20 @@ class Thread:
         A round is stored whole, the call with its results: whatever dies, none is sent without the other.
         """
         if exchange.answer is not None:
-            yield from [exchange.answer.message.text]
+            yield exchange.answer.message.text
             return Turn(stored_reply(exchange.answer), None, exchange.stored)
         received: list[str] = []
+        rounds = 0
         try:
-            for _ in range(replying.tools.max_rounds + 1):
+            while True:
                 context, reply = yield from fit_and_ask(exchange, replying, max_tokens, received)
-                results = parse_messages(replying.tools.answer(reply.message))
+                results = parse_messages(replying.tools.answer(reply.message, rounds))
                 lines = self._appended(exchange.lines([said(reply), *results]))
                 exchange, max_tokens = exchange.followed(lines), context.report.max_tokens
                 received.clear()
+                rounds += 1
                 if not results:
                     return Turn(as_stored(reply, lines[-1]), context, exchange.stored)
-            raise LLMError(f"the model still called tools after {replying.tools.max_rounds} rounds of results")
         except BaseException as error:
             left = left_behind(received, replying.llm.model) if isinstance(error, ABANDONED) else []
             if left or replying.keep_prompt:

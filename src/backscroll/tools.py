@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, get_type_hints
 
-from backscroll.errors import MessageError
+from backscroll.errors import LLMError, MessageError
 
 MAX_ROUNDS = 8
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object"}
@@ -64,14 +64,18 @@ class Tools:
         """The schemas of all of them."""
         return [*self.schemas, *(_tool(one).schema(name) for name, one in self.functions.items())]
 
-    def answer(self, message: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The results of a message's calls, in their order; none where the caller answers them."""
-        if not self.functions:
-            return []
-        return [
-            {"role": "tool", "tool_call_id": call["id"], "content": self._result(call)}
-            for call in message.get("tool_calls") or ()
-        ]
+    def answer(self, message: Mapping[str, Any], rounds: int) -> list[dict[str, Any]]:
+        """The results of a message's calls, in their order; none where the caller answers them.
+
+        Args:
+            rounds: how many times calls were answered before in this turn.
+
+        Raises: LLMError, and calls nothing, where that was often enough.
+        """
+        calls = message.get("tool_calls") or () if self.functions else ()
+        if calls and rounds >= self.max_rounds:
+            raise LLMError(f"the model still calls tools after {rounds} rounds of results: ask it again, or allow more")
+        return [{"role": "tool", "tool_call_id": call["id"], "content": self._result(call)} for call in calls]
 
     def _result(self, call: Mapping[str, Any]) -> str:
         called = call.get("function") or {}
