@@ -1,12 +1,13 @@
 """The only module that knows which store, which embedder, which calibration, which LLM: it puts a Memory together."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Literal
 
+from backscroll.contextualize import CONTEXTUALIZERS, Said, combine, contextualize
 from backscroll.embedders import model_files, open_embedder
 from backscroll.embedders.calibration import calibrate
 from backscroll.errors import BackscrollError, EmbedderMismatchError
@@ -16,7 +17,7 @@ from backscroll.protocols import Embedder, MemoryStore
 from backscroll.settings import Settings, open_preset
 from backscroll.stores import open_store
 from backscroll.tokens import DEFAULT_VOCABULARY, message_tokens, open_counter
-from backscroll.types import Message
+from backscroll.types import Message, Vector
 
 DEFAULT_EMBEDDER = "local"
 
@@ -53,6 +54,27 @@ def open_for_reembedding(url: str | os.PathLike[str], embedder: str | Embedder) 
 def open_lines(url: str | os.PathLike[str]) -> MemoryStore:
     """Open a store alone, for what needs no embedder."""
     return open_store(os.fspath(url), count_message)
+
+
+def contextualizer_names() -> tuple[str, ...]:
+    """The ways there are to make a query that stands alone, without a language model."""
+    return tuple(CONTEXTUALIZERS)
+
+
+def stand_alone(
+    name: str, message: str, recent: Sequence[tuple[str, str]], embedder: Embedder
+) -> tuple[str, Vector | None]:
+    """The text and the vector of a query made of a message and the lines before it.
+
+    Args:
+        recent: (role, text) of each, oldest first.
+
+    Returns: the message and None where it stands alone. Raises: NotFoundError; EmbedderError.
+    """
+    made = contextualize(message, [Said(role, text) for role, text in recent], name)
+    if not made.is_changed:
+        return message, None
+    return made.text, combine(embedder.embed([part.text for part in made.parts]), made)
 
 
 def count_message(message: Message) -> int:

@@ -5,11 +5,13 @@ The one place to add another: what opens it is handed the embedder.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from backscroll.errors import NotFoundError
 from backscroll.evaluation.datasets import Turn
 from backscroll.protocols import Embedder
 from backscroll.types import Vector
+from backscroll.wiring import contextualizer_names, stand_alone
 
 NOTHING = "none"
 
@@ -35,7 +37,20 @@ def leave_alone(message: str, history: Sequence[Turn]) -> Contextualized:
     return Contextualized(message)
 
 
-CONTEXTUALIZERS: Mapping[str, Callable[[Embedder], Contextualize]] = {NOTHING: lambda embedder: leave_alone}
+def _shipped(name: str, embedder: Embedder) -> Contextualize:
+    """One of the library's own; where it changes nothing, the query is the message."""
+
+    def contextualize(message: str, history: Sequence[Turn]) -> Contextualized:
+        text, vector = stand_alone(name, message, history, embedder)
+        return Contextualized(text, vector)
+
+    return contextualize
+
+
+CONTEXTUALIZERS: Mapping[str, Callable[[Embedder], Contextualize]] = {
+    NOTHING: lambda embedder: leave_alone,
+    **{name: partial(_shipped, name) for name in contextualizer_names() if name != NOTHING},
+}
 
 
 def open_contextualizer(name: str, embedder: Embedder) -> Contextualize:

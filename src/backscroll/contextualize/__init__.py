@@ -1,0 +1,61 @@
+"""Newest message + recent lines -> a query that stands alone.
+
+"Is it treatable?", after talk of lung cancer, finds nothing by itself. A contextualizer gives the text to search for
+by words, and the texts whose weighted vectors are what to search for by meaning; whoever calls embeds them:
+
+    made = contextualize(message, recent)
+    vector = combine(embedder.embed([part.text for part in made.parts]), made)
+
+Deterministic; asks neither embedder nor language model. Knows nothing about stores and budgets.
+
+    >>> recent = [Said("user", "What is throat cancer?"), Said("assistant", "A disease of the pharynx.")]
+    >>> contextualize("Is it treatable?", recent).text
+    'Is throat cancer treatable?'
+    >>> contextualize("How tall is the Eiffel Tower in Paris?", recent).is_changed
+    False
+"""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+
+from backscroll.contextualize.plain import blend, none
+from backscroll.contextualize.resolve import trained
+from backscroll.contextualize.values import Contextualized, Contextualizer, Part, Said
+from backscroll.errors import NotFoundError
+from backscroll.types import Vector, Vectors
+
+__all__ = ["CONTEXTUALIZERS", "Contextualized", "Contextualizer", "Part", "Said", "combine", "contextualize"]
+
+CONTEXTUALIZERS: Mapping[str, Contextualizer] = MappingProxyType({"none": none, "blend": blend, "trained": trained})
+
+
+def contextualize(message: str, recent: Sequence[Said], name: str = "trained") -> Contextualized:
+    """Make a query of a message that may only be understood from the lines before it.
+
+    Args:
+        message: the newest message.
+        recent: the lines before it, oldest first; the newest 13 and the first 2 are looked at. A short system prompt
+            that does not instruct is taken as a title.
+        name: ``trained``; ``blend``, which changes no word; ``none``.
+
+    Returns: the message as it is where it stands alone.
+    Raises: NotFoundError for an unknown name.
+    """
+    if name not in CONTEXTUALIZERS:
+        raise NotFoundError(f"no contextualizer {name!r}: there are {', '.join(CONTEXTUALIZERS)}")
+    return CONTEXTUALIZERS[name](message, recent)
+
+
+def combine(vectors: Vectors, made: Contextualized) -> Vector:
+    """The query's vector.
+
+    Args:
+        vectors: (n, d) of the texts of `made.parts`, in their order, unit rows.
+
+    Returns: (d,) float32, unit length.
+    """
+    total = np.array([part.weight for part in made.parts], dtype=np.float32) @ vectors
+    length = float(np.linalg.norm(total))
+    return np.asarray(total / length if length > 0 else vectors[0], dtype=np.float32)

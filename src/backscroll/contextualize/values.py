@@ -1,0 +1,50 @@
+"""What goes into a contextualizer, and what comes out: frozen values, without behavior."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One of the recent lines.
+
+    Attributes:
+        role: system, developer, user, assistant or tool.
+        text: what was said.
+    """
+
+    role: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A text whose vector goes into the query's vector, and its share, above 0; the shares need not sum to 1."""
+
+    text: str
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Contextualized:
+    """A query that stands alone.
+
+    Attributes:
+        text: what to search for by words, and what a reader is shown.
+        parts: the texts whose vectors, weighted and added, are what to search for by meaning; the heaviest first.
+        is_changed: whether it is anything but the message as it was.
+        note: what was done, in words, for the report; empty where nothing was.
+    """
+
+    text: str
+    parts: tuple[Part, ...]
+    is_changed: bool
+    note: str = ""
+
+
+Contextualizer = Callable[[str, Sequence[Said]], Contextualized]
+
+
+def unchanged(message: str) -> Contextualized:
+    """The message as it is."""
+    return Contextualized(message, (Part(message, 1.0),), is_changed=False)
