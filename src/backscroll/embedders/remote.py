@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import numpy as np
 
+from backscroll.endpoint import checked_address, checked_key
 from backscroll.errors import EmbedderError
 from backscroll.retry import DEFAULT_RETRY, TRANSIENT, Retry
 from backscroll.types import Vectors
@@ -172,23 +173,11 @@ def open_remote(place: str) -> RemoteEmbedder:
 
 
 def _checked_key(key: str) -> str:
-    """The key without the line's end of the file that it came from; what a header cannot carry is named here."""
-    stripped = key.strip()
-    if not (stripped.isascii() and stripped.isprintable()):
-        raise EmbedderError(f"the api_key has characters that no key has: check {KEY_ENVIRONMENT}")
-    return stripped
+    return checked_key(key, EmbedderError, f"the api_key has characters that no key has: check {KEY_ENVIRONMENT}")
 
 
 def _endpoint(base_url: str) -> str:
-    try:
-        url = httpx.URL(base_url)
-    except httpx.InvalidURL as error:
-        raise EmbedderError(f"{base_url!r} is not an address: {error}") from error
-    if url.scheme not in ("http", "https") or not url.host:
-        raise EmbedderError(f"{base_url!r} is not an address that begins with http:// or https://")
-    if url.userinfo:  # the address becomes part of the embedder's name, which stores keep
-        raise EmbedderError(f"the address of {url.host} has a password in it: give it as api_key instead")
-    return f"{base_url.rstrip('/')}/embeddings"
+    return checked_address(base_url, EmbedderError, "give it as api_key instead") + "/embeddings"
 
 
 def _vectors(answer: Any, count: int) -> Vectors:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import httpx
 
+from backscroll.endpoint import checked_address, checked_key
 from backscroll.errors import ContextTooLongError, LLMError, LLMTimeoutError, LLMUnavailableError
 from backscroll.llm.deltas import Deltas, as_chunk, whole
 from backscroll.llm.wordings import limit_in, says_too_long
@@ -241,25 +242,14 @@ def _import_extra() -> Any:
 
 
 def _key_in(variable: str) -> str:
-    """The key without the line's end of the file that it came from; what a header cannot carry is named here."""
-    key = os.environ.get(variable, "").strip() if variable else ""
-    if not (key.isascii() and key.isprintable()):
-        raise LLMError(f"{variable} has characters that no key has")
-    return key
+    key = os.environ.get(variable, "") if variable else ""
+    return checked_key(key, LLMError, f"{variable} has characters that no key has")
 
 
 def _checked_address(base_url: str | None) -> str | None:
     if base_url is None:
         return None
-    try:
-        url = httpx.URL(base_url)
-    except httpx.InvalidURL as error:
-        raise LLMError(f"{base_url!r} is not an address: {error}") from error
-    if url.scheme not in ("http", "https") or not url.host:
-        raise LLMError(f"{base_url!r} is not an address that begins with http:// or https://")
-    if url.userinfo:  # the address stands in errors' texts
-        raise LLMError(f"the address of {url.host} has a password in it: put it into the variable of the key")
-    return base_url.rstrip("/")
+    return checked_address(base_url, LLMError, "put it into the variable of the key")
 
 
 def _code_in(body: object) -> int | None:
