@@ -424,9 +424,8 @@ class Thread:
             asked = self._store.find(self.key, prompt.id)
             return self.lines(asked.position) if asked else []
         newest = self._store.tail(self.key, max_tokens)
-        if newest and newest[-1].message.role == "tool" and not any(line.message.role == "user" for line in newest):
-            newest = self._store.tail(self.key, _ALL)
-        return newest
+        goes_on = bool(newest) and newest[-1].message.role == "tool"
+        return self._down_to_question(newest) if goes_on else newest
 
     def _asking(
         self,
@@ -458,9 +457,12 @@ class Thread:
         given = parse_prompt(prompt)
         newest = self._store.tail(self.key, _ALL if asking.settings.skip_oversized else asking.frame.max_tokens)
         goes_on = given is None or given.role == "tool"
-        if goes_on and not any(line.message.role == "user" for line in newest):
-            newest = self._store.tail(self.key, _ALL)
-        return ask_for(given, newest)
+        return ask_for(given, self._down_to_question(newest) if goes_on else newest)
+
+    def _down_to_question(self, newest: list[Line]) -> list[Line]:
+        """The newest lines, or all where none of them is a user's: what is in progress began before them."""
+        has_question = any(line.message.role == "user" for line in newest)
+        return newest if has_question else self._store.tail(self.key, _ALL)
 
     def _anchors(self, settings: Settings) -> list[Line]:
         first = self._store.read(self.key, 0, _FIRST_LINES + settings.sink_messages)
@@ -634,10 +636,9 @@ class Thread:
         held = system_prompt(self._store.read(self.key, 0, _FIRST_LINES), self._store.pinned(self.key))
         if not given or [line.message.payload for line in held] == [message.payload for message in given]:
             return []
-        if not self._talk(self.key.thread) and len(held) < len(given):
-            kept = [line.message.payload for line in held]
-            if kept == [message.payload for message in given[: len(held)]]:
-                return self.append(given[len(held) :], embed=False)
+        goes_on = [line.message.payload for line in held] == [message.payload for message in given[: len(held)]]
+        if goes_on and not self._talk(self.key.thread):  # the whole thread is read last
+            return self.append(given[len(held) :], embed=False)
         times = 1 + max((times_replaced(line.message) for line in held), default=0)
         replacing = [replace(one, id=None, metadata={**one.metadata, REPLACES_SYSTEM: times}) for one in given]
         sources = self.append(replacing, embed=False)
