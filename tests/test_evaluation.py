@@ -571,4 +571,4 @@ def test_a_plot_without_matplotlib_is_refused_before_anything_is_measured(lines,
 
 def test_every_preset_is_asked_without_its_buffer():
     for name, preset in backscroll.PRESETS.items():
-        assert replay.settings_of(name) == replace(preset, buffer_blocks=0)
+        assert replay.Plan((name,), (1,)).settings(name) == replace(preset, buffer_blocks=0)

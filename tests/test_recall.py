@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backscroll.contextualize import CONTEXTUALIZERS
 from backscroll.errors import MessageError
 from backscroll.recall.gather import gather, spans_of, whole_units
 from backscroll.recall.neighbors import widen
 from backscroll.recall.relevance import DECAY_PER_TURN, relevance
 from backscroll.recall.search import search
 from backscroll.recall.threshold import leave_out, threshold
-from backscroll.settings import Settings
+from backscroll.settings import CONTEXTUALIZER_NAMES, PERCENTILES, Settings
 from backscroll.terms import terms
 from backscroll.types import Candidates, Query, Ranking, Scope, Span, ThreadKey
 from chats import assistant, calls, lines_of, result, turns, user
@@ -268,12 +269,10 @@ def test_whole_turns_are_recalled_where_they_are_the_unit(memory):
 
 def test_min_similarity_is_the_settings_own_or_the_calibrated_one(memory):
     assert memory.min_similarity(Settings(min_similarity=0.42)) == 0.42
-    percentiles = [
-        memory.min_similarity(Settings(min_percentile=percentile)) for percentile in (90.0, 95.0, 99.0, 99.9)
-    ]
+    percentiles = [memory.min_similarity(Settings(min_similarity=percentile)) for percentile in PERCENTILES]
     assert all(a < b for a, b in itertools.pairwise(percentiles))
-    with pytest.raises(MessageError, match="min_percentile"):
-        memory.min_similarity(Settings(min_percentile=50.0))
+    with pytest.raises(MessageError, match=r"p90, p95, p99, p99\.9"):
+        Settings(min_similarity="p50")
 
 
 def test_one_long_line_is_told_by_its_best_passage_where_the_whole_does_not_fit(understanding):
@@ -284,3 +283,48 @@ def test_one_long_line_is_told_by_its_best_passage_where_the_whole_does_not_fit(
     assert [entry.why for entry in context.report.entries if entry.part == "recalled"] == [
         "its best passage: the whole does not fit"
     ]
+
+
+# contextualization
+
+OLD = "My doctor said that throat cancer is treatable when it is found early."
+
+
+@pytest.fixture
+def leaning(memory):
+    """A thread in whose talk a short prompt makes sense, and an old line in another that it asks for."""
+    memory.thread("old").append([user(OLD), assistant("That is good to hear.")])
+    for number in range(60):
+        memory.thread("old").append(
+            [user(f"Is bus {number} treatable as late?"), assistant(f"Bus {number} is on time.")]
+        )
+    thread = memory.thread("new")
+    thread.append([user("What is throat cancer?"), assistant("A disease of the pharynx.")])
+    return thread
+
+
+def recalled(context):
+    return [entry.source.position for entry in context.report.entries if entry.part == "recalled" and entry.included]
+
+
+@pytest.mark.parametrize(("name", "is_found"), [("none", False), ("blend", True), ("trained", True)])
+def test_a_prompt_that_leans_on_what_was_said_is_searched_for_as_it_is_meant(leaning, name, is_found):
+    preset = Settings(contextualizer=name, recall_lines=5)
+    context = leaning.context("Is it treatable?", max_tokens=600, preset=preset)
+    assert (0 in recalled(context)) is is_found
+    assert context.messages[-1]["content"].endswith("Is it treatable?")  # what is sent stays word for word
+    assert any("prompt" in note for note in context.report.notes) is is_found
+
+
+def test_a_prompt_that_stands_alone_is_searched_for_as_it_is(leaning):
+    context = leaning.context("When is bus 17 in Berlin treatable as late?", max_tokens=600)
+    assert not context.report.notes
+
+
+def test_recall_takes_a_query_as_it_is(leaning):
+    best = leaning.recall("Is it treatable?", k=1)[0]
+    assert best.line.message.text != OLD
+
+
+def test_the_settings_know_the_contextualizers():
+    assert set(CONTEXTUALIZER_NAMES) == set(CONTEXTUALIZERS)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from backscroll.exchanges import sendable
 from backscroll.types import Line, Message
 
+FIRST_LINES = 16  # of a thread, where the system prompt and the sink are looked for
 INSTRUCTING = ("system", "developer")
 REPLACES_SYSTEM = "replaces_system"  # key in the metadata of a system prompt that was sent anew later
 

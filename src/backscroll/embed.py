@@ -1,4 +1,4 @@
-"""Texts -> unit vectors: of a query, and of the stored lines that have none yet, in batches.
+"""The stored lines that have no vectors yet -> unit vectors, in batches.
 
 A line is embedded with its speaker's name in front, where it has one beside its role: that alone lifts the evidence
 found on LoCoMo at 2,000 tokens from .61 to .79 (docs/LOG.md). A long text is cut into passages of whole sentences,
@@ -12,7 +12,7 @@ from itertools import chain, pairwise
 
 from backscroll.errors import EmbedderMismatchError
 from backscroll.protocols import Embedder, Index
-from backscroll.types import Line, Vector
+from backscroll.types import Line
 
 BATCH_LINES = 256
 _WHOLE_BYTES, _PASSAGE_BYTES = 1000, 700  # about 250 and 175 tokens: what MiniLM sees at once is 256
@@ -20,12 +20,6 @@ _BREAKS = re.compile(r"(?<=[.!?。！？])\s+|\n+|(?<=[。！？])")
 _MAX_PASSAGES = 64  # of one line: a pasted book is found by its beginning and its words
 
 Progress = Callable[[int], None]
-
-
-def embed_query(embedder: Embedder, text: str) -> Vector:
-    """The vector of a query, (d,) unit length. Raises: EmbedderError."""
-    vector: Vector = embedder.embed([text])[0]
-    return vector
 
 
 def embed_pending(index: Index, embedder: Embedder, user: str | None, progress: Progress | None = None) -> int:

@@ -1,7 +1,7 @@
 """Memory and Thread: where the order of the stages is written.
 
     append:   messages -> check -> store (durable) -> embed (derived)
-    context:  prompt -> query -> search -> threshold -> neighbors -> relevance buffer
+    context:  prompt -> contextualize -> query -> search -> threshold -> neighbors -> relevance buffer
                      -> anchors, summary, window -> assemble within max_tokens -> Context
     reply:    context -> LLM -> append(prompt, reply)
 
@@ -16,11 +16,12 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Literal, overload
 
-from backscroll.anchors import INSTRUCTING, REPLACES_SYSTEM, anchors, leading_system, system_prompt, times_replaced
+from backscroll.anchors import FIRST_LINES, INSTRUCTING, anchors, leading_system, times_replaced
 from backscroll.assemble import Assembled, Frame, Parts, Shares, assemble, divide, fit_prompt
 from backscroll.context import Context
+from backscroll.contextualize import Contextualized, Said, combine, contextualize
 from backscroll.dates import days_of
-from backscroll.embed import Progress, embed_pending, embed_query
+from backscroll.embed import Progress, embed_pending
 from backscroll.errors import EmbedderError, LLMError, MessageError, NotFoundError
 from backscroll.exchanges import sendable
 from backscroll.explain import Considered, Labels, explain
@@ -46,14 +47,15 @@ from backscroll.reply import (
     said,
     stored_reply,
 )
-from backscroll.resend import common, compare
 from backscroll.settings import Settings, name_of, open_preset
 from backscroll.summarize import METHOD, chunks, cover, merge, summarize
+from backscroll.sync import sync
 from backscroll.terms import terms
 from backscroll.tokens import DEFAULT_VOCABULARY, message_tokens, open_counter
 from backscroll.tools import GivenTools, parse_tools
 from backscroll.types import (
     Block,
+    Days,
     Finding,
     Hit,
     Line,
@@ -66,7 +68,6 @@ from backscroll.types import (
     Summary,
     ThreadInfo,
     ThreadKey,
-    own_path,
 )
 from backscroll.window import WindowLimits, window
 
@@ -78,7 +79,7 @@ Calibrate = Callable[[Embedder], Mapping[float, float]]  # percentile -> cosine 
 DEFAULT_USER = "default"
 _ALL = 2**62  # behind every position, above every number of tokens
 _MAX_TERMS = 64  # of a query: a pasted page is searched for by its first words
-_FIRST_LINES = 16  # where the system prompt and the sink are looked for
+_RECENT_LINES = 15  # what a prompt may lean on
 _NO_COSINE = 2.0  # above every cosine: without a query's vector, nothing is near by meaning
 _WORTH_READING = 2  # times the room there is: lines that may fit where longer, better ones do not
 _TALKING = frozenset({"user", "assistant", "tool"})  # a system prompt is no memory
@@ -163,15 +164,13 @@ class Memory:
 
     def min_similarity(self, settings: Settings) -> float:
         """The cosine from which on a line may be related: the settings' own, or the embedder's calibrated one."""
-        if settings.min_similarity is not None:
+        if not isinstance(settings.min_similarity, str):
             return settings.min_similarity
-        name = f"calibration {self.embedder.name} {settings.min_percentile:g}"
+        percentile = float(settings.min_similarity.removeprefix("p"))
+        name = f"calibration {self.embedder.name} {percentile:g}"
         known = self.store.setting(name)
         if known is None:
-            percentiles = self._calibrate(self.embedder)
-            if settings.min_percentile not in percentiles:
-                raise MessageError(f"min_percentile is one of {', '.join(f'{p:g}' for p in percentiles)}")
-            known = repr(float(percentiles[settings.min_percentile]))
+            known = repr(float(self._calibrate(self.embedder)[percentile]))
             self.store.put_setting(name, known)
         return float(known)
 
@@ -221,11 +220,10 @@ class Thread:
         given = parse_messages(messages)
         if not given:
             raise MessageError("a resent history is not empty: delete the thread where nothing of it shall stay")
-        with self._store.exclusive():
-            sources = self._synced(given)
-        if sources:
+        lines = sync(self._store, self.key, given)
+        if lines:
             self._embed_pending()
-        return sources
+        return [line.source for line in lines]
 
     def context(
         self,
@@ -348,7 +346,7 @@ class Thread:
             raise MessageError(f"k is a whole number above 0, not {k!r}")
         settings = self.memory.settings
         seen = self._scope(scope, settings)
-        asked, _ = self._query(query, seen)
+        asked, _ = self._query(contextualize(query, (), "none"), seen, days_of(query))
         found = search(self._store, seen, asked, _fusion(asked, settings))
         near = self._related(found, asked, settings, k)
         lines = {line.row: line for line in self._store.fetch([int(row) for row in found.candidates.row[near.order]])}
@@ -465,7 +463,7 @@ class Thread:
         return newest if has_question else self._store.tail(self.key, _ALL)
 
     def _anchors(self, settings: Settings) -> list[Line]:
-        first = self._store.read(self.key, 0, _FIRST_LINES + settings.sink_messages)
+        first = self._store.read(self.key, 0, FIRST_LINES + settings.sink_messages)
         return anchors(first, self._store.pinned(self.key), settings.sink_messages)
 
     def _last(self, held: Sequence[Line], asked: Asked, frame: Frame) -> Asked:
@@ -495,7 +493,7 @@ class Thread:
         """The lines but those that are, or were once, the thread's system prompt."""
         if not any(line.message.role in INSTRUCTING for line in lines):
             return list(lines)
-        first = self._store.read(self.key, 0, _FIRST_LINES)
+        first = self._store.read(self.key, 0, FIRST_LINES)
         system = {line.row for line in first[: leading_system([line.message for line in first])]}
         system |= {line.row for line in held if line.message.role in INSTRUCTING}
         return [line for line in lines if line.row not in system and not times_replaced(line.message)]
@@ -512,7 +510,7 @@ class Thread:
         single = self._without_gaps([summary for summary in stored if summary.method == METHOD], keep)
         covered = single[-1].last + 1 if single else 0
         before = shown[0].position if shown else asked.at
-        left = self._store.read(self.key, covered, before + _FIRST_LINES) if covered < before else []
+        left = self._store.read(self.key, covered, before + FIRST_LINES) if covered < before else []
         gone = [chunk for chunk in chunks(left) if chunk[-1].position < before]
         single += [keep(summarize(chunk, _stored_count)) for chunk in gone]
         return cover(single, before, partial(_merged, {(one.first, one.last): one for one in stored}, keep))
@@ -532,21 +530,21 @@ class Thread:
         self._store.add_summary(summary, deletions)
         return summary
 
-    def _query(self, text: str, scope: Scope, now: date | None = None) -> tuple[Query, list[str]]:
-        """The vector, the terms and the days of a text; pending lines are embedded first, to be found by it."""
-        notes = []
+    def _query(self, made: Contextualized, scope: Scope, days: Sequence[Days]) -> tuple[Query, list[str]]:
+        """The vector, the terms and the days of a query; pending lines are embedded first, to be found by it."""
+        notes = [made.note] if made.is_changed else []
         vector = None
         try:
             embed_pending(self._store, self.memory.embedder, scope.user)
-            vector = embed_query(self.memory.embedder, text)
+            vector = combine(self.memory.embedder.embed([part.text for part in made.parts]), made)
         except EmbedderError as error:
             if self.memory.on_embedder_error == "raise":
                 raise
             notes.append(f"recalled by words alone, the embedder failed: {error}")
         if scope.user is None:
             notes.append("all users are searched by meaning alone: the text index is scoped to a user")
-        found = dict.fromkeys(terms(text))  # each once, in order
-        return Query(text, vector, tuple(found)[:_MAX_TERMS], days_of(text, now)), notes
+        found = dict.fromkeys(term for part in made.parts for term in terms(part.text))  # each once, in order
+        return Query(made.text, vector, tuple(found)[:_MAX_TERMS], tuple(days)), notes
 
     def _recalled(
         self, asked: Asked, parts: Parts, shares: Shares, asking: _Asking
@@ -558,7 +556,9 @@ class Thread:
         if not asked.text.strip():
             return [], ("nothing was recalled: the prompt has no words to search for",)
         now = date.fromisoformat(asking.frame.today) if asking.frame.today else None
-        query, notes = self._query(asked.text, asking.scope, now)
+        recent = [Said(line.message.role, line.message.text) for line in asked.before[-_RECENT_LINES:]]
+        made = contextualize(asked.text, recent, settings.contextualizer)
+        query, notes = self._query(made, asking.scope, days_of(asked.text, now))
         found = search(self._store, asking.scope, query, _fusion(query, settings))
         outside = leave_out(
             found, (line.row for line in (*parts.anchors, *parts.window, *(line for line in asked.lines if line)))
@@ -577,7 +577,7 @@ class Thread:
         what hardly any two unrelated lines have in common stays.
         """
         is_hybrid = _fusion(query, settings) == "hybrid"
-        chosen = replace(settings, min_percentile=99.9) if is_hybrid and not query.terms else settings
+        chosen = replace(settings, min_similarity="p99.9") if is_hybrid and not query.terms else settings
         minimum = _NO_COSINE if query.vector is None else self.memory.min_similarity(chosen)
         return threshold(found, minimum, max_lines, keep_words=is_hybrid and bool(query.terms))
 
@@ -599,55 +599,6 @@ class Thread:
         roles = _TALKING if settings.recall_roles == "both" else frozenset({settings.recall_roles})
         user = None if scope == "all" else self.key.user
         return Scope(user, self.key.thread if scope == "thread" else None, roles)
-
-    def _talk(self, name: str) -> list[Line]:
-        """The stored lines of a path, without its system prompt and what replaced it."""
-        lines = self._store.read(ThreadKey(self.key.user, name), 0, _ALL)
-        talk = [line for line in lines if not times_replaced(line.message)]
-        return talk[leading_system([line.message for line in talk]) :]
-
-    def _take_known_branch(self, talk: Sequence[Message]) -> None:
-        """Where another branch has more of a resent history than the current one, make it current."""
-        family = [info for info in self._store.threads(self.key.user) if info.family == self.key.thread]
-        if len(family) < 2:
-            return
-        head = next(info.head for info in family if info.thread == self.key.thread)
-        names = [own_path(info.thread) if info.thread == self.key.thread else info.thread for info in family]
-        shared = {name: common([line.message for line in self._talk(name)], talk) for name in names}
-        current = own_path(self.key.thread) if head in (None, self.key.thread) else str(head)
-        best = max(names, key=lambda name: (shared[name], name == current))
-        if best != current:
-            self._store.switch(self.key, best)
-
-    def _synced(self, given: Sequence[Message]) -> list[Source]:
-        """What is new is stored, behind what is known of it."""
-        leading = leading_system(given)
-        talk = given[leading:]
-        self._take_known_branch(talk)
-        stored = self._talk(self.key.thread)
-        resent = compare([line.message for line in stored], talk)
-        if resent.differs:
-            self._store.fork(self.key, stored[resent.same].position)
-        new = list(resent.new)
-        return [*self._sync_system(given[:leading]), *(self.append(new, embed=False) if new else [])]
-
-    def _sync_system(self, given: Sequence[Message]) -> list[Source]:
-        """Take over a system prompt that is not the one in force; the old one stays stored."""
-        held = system_prompt(self._store.read(self.key, 0, _FIRST_LINES), self._store.pinned(self.key))
-        if not given or [line.message.payload for line in held] == [message.payload for message in given]:
-            return []
-        goes_on = [line.message.payload for line in held] == [message.payload for message in given[: len(held)]]
-        if goes_on and not self._talk(self.key.thread):  # the whole thread is read last
-            return self.append(given[len(held) :], embed=False)
-        times = 1 + max((times_replaced(line.message) for line in held), default=0)
-        replacing = [replace(one, id=None, metadata={**one.metadata, REPLACES_SYSTEM: times}) for one in given]
-        sources = self.append(replacing, embed=False)
-        for source in sources:
-            self._store.pin(self.key, source.position, True)
-        for line in held:
-            if times_replaced(line.message):
-                self._store.pin(self.key, line.position, False)
-        return sources
 
 
 def _day(now: datetime | str | None) -> datetime | None:

@@ -6,9 +6,12 @@ The one dial is `max_tokens`, given with each call: shares here are shares of it
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, get_args
 
 from backscroll.errors import MessageError, NotFoundError
+
+ContextualizerName = Literal["none", "blend", "trained"]
+CONTEXTUALIZER_NAMES: tuple[ContextualizerName, ...] = get_args(ContextualizerName)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +31,10 @@ class Settings:
         summary_share: the most of max_tokens that the summary takes; 0 makes none.
         summary_trigger_tokens: the thread's length from which on it has a summary.
         recall_lines: how many best lines are recalled; None takes as many as fit; 0 recalls nothing.
-        min_similarity: cosine below which a line is not recalled; None takes the calibrated one (min_percentile).
-        min_percentile: of the similarity between unrelated lines, per embedder: 90, 95, 99 or 99.9.
+        contextualizer: how a prompt that leans on the lines before it is made a query that stands alone: ``none``,
+            ``blend``, or ``trained``; see `backscroll.contextualize`.
+        min_similarity: cosine below which a line is not recalled; or which percentile of the similarity between
+            unrelated lines, as calibrated for the embedder: ``p90``, ``p95``, ``p99`` or ``p99.9``.
         recall_unit: recalls single messages, or each with its whole exchange.
         recall_roles: whose lines are recalled: ``both`` speakers', the ``user``'s or the ``assistant``'s.
         fusion: ``hybrid`` ranks by meaning and by words, ``dense`` by meaning alone.
@@ -51,8 +56,8 @@ class Settings:
     summary_share: float = 0.08
     summary_trigger_tokens: int = 2000
     recall_lines: int | None = None
-    min_similarity: float | None = None
-    min_percentile: float = 95.0
+    contextualizer: ContextualizerName = "trained"
+    min_similarity: float | Literal["p90", "p95", "p99", "p99.9"] = "p95"
     recall_unit: Literal["message", "exchange"] = "message"
     recall_roles: Literal["both", "user", "assistant"] = "both"
     fusion: Literal["hybrid", "dense"] = "hybrid"
@@ -72,6 +77,9 @@ class Settings:
                 raise MessageError(f"{name} is not below 0, as {value!r} is")
         if min(self.neighbors) < 0:
             raise MessageError(f"neighbors are not below 0, as in {self.neighbors!r}")
+        if isinstance(self.min_similarity, str) and self.min_similarity not in PERCENTILES:
+            names = ", ".join(PERCENTILES)
+            raise MessageError(f"min_similarity is a cosine, or one of {names}, not {self.min_similarity!r}")
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 raise MessageError(f"{name} is one of {', '.join(map(str, known))}, not {getattr(self, name)!r}")
@@ -86,10 +94,11 @@ _COUNTS = (
     "recall_lines",
     "buffer_blocks",
 )
+PERCENTILES = ("p90", "p95", "p99", "p99.9")
 _CHOICES: Mapping[str, tuple[object, ...]] = MappingProxyType(
     {
         "window_unit": ("exchange", "message"),
-        "min_percentile": (90.0, 95.0, 99.0, 99.9),
+        "contextualizer": CONTEXTUALIZER_NAMES,
         "recall_unit": ("message", "exchange"),
         "recall_roles": ("both", "user", "assistant"),
         "fusion": ("hybrid", "dense"),
@@ -107,6 +116,7 @@ PRESETS: Mapping[str, Settings] = MappingProxyType(
             window_unit="message",
             summary_share=0.0,
             recall_lines=2,
+            contextualizer="none",
             min_similarity=-1.0,
             fusion="dense",
             buffer_blocks=0,
@@ -118,7 +128,8 @@ PRESETS: Mapping[str, Settings] = MappingProxyType(
             window_step_share=0.0,
             summary_share=0.0,
             recall_lines=3,
-            min_percentile=99.0,
+            contextualizer="none",
+            min_similarity="p99",
             fusion="dense",
             neighbors=(3, 3),
             buffer_blocks=10,
@@ -132,6 +143,7 @@ PRESETS: Mapping[str, Settings] = MappingProxyType(
             reply_tokens=500,
             summary_share=0.0,
             recall_lines=0,
+            contextualizer="none",
             buffer_blocks=0,
             merge_roles=False,
         ),
@@ -144,6 +156,7 @@ PRESETS: Mapping[str, Settings] = MappingProxyType(
             summary_share=0.5,
             summary_trigger_tokens=2000,
             recall_lines=0,
+            contextualizer="none",
             buffer_blocks=0,
             merge_roles=False,
         ),

@@ -23,7 +23,7 @@ from backscroll.evaluation.results import Results
 from backscroll.evaluation.rewriting import measure_rewriting
 from backscroll.evaluation.run import identity, read_data, run
 from backscroll.evaluation.vector_cache import CachedEmbedder, VectorCache
-from backscroll.settings import PRESETS
+from backscroll.settings import CONTEXTUALIZER_NAMES, PRESETS, ContextualizerName
 from backscroll.wiring import DEFAULT_EMBEDDER, cache_folder, shared_embedder
 
 _DEFAULT_BUDGETS = "500,1000,2000,4000,8000"
@@ -77,6 +77,7 @@ class _Recall:
     preset: tuple[str, ...]
     max_tokens: tuple[int, ...]
     same_thread: bool
+    contextualizer: ContextualizerName | None
     baseline: str | None
     embedder: str
     cache: Path | None
@@ -117,6 +118,7 @@ def evaluate() -> None:
     "--max-tokens", metavar="N,M", callback=_budgets, default=_DEFAULT_BUDGETS, show_default=True, help="The budgets."
 )
 @click.option("--same-thread", is_flag=True, help="Ask at the end of the newest thread, not in a new one.")
+@click.option("--contextualizer", type=click.Choice(CONTEXTUALIZER_NAMES), help="For each preset. [default: its own]")
 @click.option("--baseline", type=click.Choice(list(PRESETS)), help="Test the difference to this preset.")
 @embedder_option
 @cache_option
@@ -133,7 +135,7 @@ def recall(asked: _Recall) -> None:
     if asked.plot:
         need_plot()
     presets = asked.preset if asked.baseline in (None, *asked.preset) else (*asked.preset, str(asked.baseline))
-    plan = Plan(presets, asked.max_tokens, asked.same_thread)
+    plan = Plan(presets, asked.max_tokens, asked.same_thread, asked.contextualizer)
     data = read_data(asked.lines, asked.questions, asked.limit)
     with _cached(asked.embedder, asked.cache) as embedder:
         named = identity(asked.lines, asked.questions, plan, embedder.name)

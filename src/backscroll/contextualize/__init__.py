@@ -1,7 +1,7 @@
 """Newest message + recent lines -> a query that stands alone.
 
-"Is it treatable?", after talk of lung cancer, finds nothing by itself. A contextualizer gives the text to search for
-by words, and the texts whose weighted vectors are what to search for by meaning; whoever calls embeds them:
+"Is it treatable?", after talk of lung cancer, finds nothing by itself. A contextualizer gives the texts to search for,
+by the words of all of them and by the sum of their weighted vectors; whoever calls embeds them:
 
     made = contextualize(message, recent)
     vector = combine(embedder.embed([part.text for part in made.parts]), made)

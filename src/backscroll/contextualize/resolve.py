@@ -26,7 +26,10 @@ MAX_PARTS = 5  # texts to embed, 3.4 to 4.2 on average; docs/LOG.md has what mor
 MIN_SHARE = 0.02
 _MAX_CHARACTERS = 400  # a longer message has said what it is about
 _MIN_ENGLISH = 0.2  # share of English function words, here .45 on average
-_SMALL_TALK = frozenset("hi hey hello bye goodbye thanks thank you so much very ok okay lol haha hmm wow".split())
+_SMALL_TALK = frozenset(
+    """hi hey hello bye goodbye thanks thank you so much very ok okay lol haha hmm wow good morning afternoon evening
+    night how are doing today great welcome""".split()
+)
 
 
 class Choice(NamedTuple):

@@ -30,8 +30,9 @@ class Contextualized:
     """A query that stands alone.
 
     Attributes:
-        text: what to search for by words, and what a reader is shown.
-        parts: the texts whose vectors, weighted and added, are what to search for by meaning; the heaviest first.
+        text: the likeliest text, which a reader is shown.
+        parts: the texts to search for: by words those of all of them; by meaning the sum of their weighted vectors. The
+            heaviest comes first.
         is_changed: whether it is anything but the message as it was.
         note: what was done, in words, for the report; empty where nothing was.
     """

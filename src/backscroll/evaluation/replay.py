@@ -25,7 +25,7 @@ from backscroll.evaluation.vector_cache import CachedEmbedder
 from backscroll.exchanges import exchanges
 from backscroll.memory import Thread
 from backscroll.messages import is_empty
-from backscroll.settings import Settings, open_preset
+from backscroll.settings import ContextualizerName, Settings, open_preset
 from backscroll.tokens import DEFAULT_VOCABULARY, open_counter
 from backscroll.types import Message
 
@@ -44,16 +44,18 @@ class Plan:
         presets: their names.
         max_tokens: the budgets.
         same_thread: at the end of the newest thread instead of in a thread of its own.
+        contextualizer: the one that every preset uses; None leaves each its own.
     """
 
     presets: tuple[str, ...]
     max_tokens: tuple[int, ...]
     same_thread: bool = False
+    contextualizer: ContextualizerName | None = None
 
-
-def settings_of(preset: str) -> Settings:
-    """A preset as it is measured: without the buffer, so that no question sees what an earlier one recalled."""
-    return replace(open_preset(preset), buffer_blocks=0)
+    def settings(self, preset: str) -> Settings:
+        """A preset as it is measured: without the buffer, so that no question sees what an earlier one recalled."""
+        chosen = replace(open_preset(preset), buffer_blocks=0)
+        return replace(chosen, contextualizer=self.contextualizer) if self.contextualizer else chosen
 
 
 def small_talk(conversation: str) -> list[Question]:
@@ -94,7 +96,7 @@ class Replay:
             thread.append([{"role": role, "content": text} for role, text in question.history])
         outcomes, rankings = [], {}
         for preset in self._plan.presets:
-            self._memory.settings = settings_of(preset)
+            self._memory.settings = self._plan.settings(preset)
             outcomes += [self._outcome(question, thread, preset, budget) for budget in self._plan.max_tokens]
             if question.evidence_threads and self._memory.settings.recall_lines != 0:
                 rankings[preset] = self._ranking(question, thread)
@@ -122,7 +124,7 @@ class Replay:
         thread = self._asking_thread(Question("warm-up", self._conversation.name, "", "", "", "small talk"))
         for preset in self._plan.presets:
             with suppress(BudgetError):
-                thread.context("Hello?", max_tokens=max(self._plan.max_tokens), preset=settings_of(preset))
+                thread.context("Hello?", max_tokens=max(self._plan.max_tokens), preset=self._plan.settings(preset))
 
     def _outcome(self, question: Question, thread: Thread, preset: str, max_tokens: int) -> Outcome:
         with self._embedder.direct():

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from backscroll.evaluation.datasets import Conversation, Question, Questions, read_conversations, read_questions
-from backscroll.evaluation.replay import Plan, Replay, settings_of, small_talk
+from backscroll.evaluation.replay import Plan, Replay, small_talk
 from backscroll.evaluation.results import QuestionKey, Result, Results, code_digest, file_digest
 from backscroll.evaluation.vector_cache import CachedEmbedder
 
@@ -47,7 +47,7 @@ def identity(lines: Path, questions: Path, plan: Plan, embedder: str) -> dict[st
     return {
         "lines": file_digest(lines),
         "questions": file_digest(questions),
-        "presets": {preset: asdict(settings_of(preset)) for preset in plan.presets},
+        "presets": {preset: asdict(plan.settings(preset)) for preset in plan.presets},
         "max_tokens": list(plan.max_tokens),
         "same_thread": plan.same_thread,
         "embedder": embedder,

@@ -1,0 +1,68 @@
+"""A history that a caller resends whole -> its new messages in the store, on a branch where it goes another way."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from backscroll.anchors import FIRST_LINES, REPLACES_SYSTEM, leading_system, system_prompt, times_replaced
+from backscroll.protocols import MemoryStore
+from backscroll.resend import common, compare
+from backscroll.types import Line, Message, ThreadKey, own_path
+
+_ALL = 2**62  # behind every position
+
+
+def sync(store: MemoryStore, key: ThreadKey, given: Sequence[Message]) -> list[Line]:
+    """Store what is new in a resent history; see `Thread.sync`.
+
+    Returns: the lines newly stored. Nobody else changes the store while they are found.
+    """
+    leading = leading_system(given)
+    talk = given[leading:]
+    with store.exclusive():
+        _take_known_branch(store, key, talk)
+        stored = _talk(store, key)
+        resent = compare([line.message for line in stored], talk)
+        if resent.differs:
+            store.fork(key, stored[resent.same].position)
+        system = _sync_system(store, key, given[:leading])
+        return [*system, *(store.append(key, resent.new) if resent.new else ())]
+
+
+def _talk(store: MemoryStore, path: ThreadKey) -> list[Line]:
+    """The stored lines of a path, without its system prompt and what replaced it."""
+    talk = [line for line in store.read(path, 0, _ALL) if not times_replaced(line.message)]
+    return talk[leading_system([line.message for line in talk]) :]
+
+
+def _take_known_branch(store: MemoryStore, key: ThreadKey, talk: Sequence[Message]) -> None:
+    """Where another branch has more of a resent history than the current one, make it current."""
+    family = [info for info in store.threads(key.user) if info.family == key.thread]
+    if len(family) < 2:
+        return
+    head = next(info.head for info in family if info.thread == key.thread)
+    names = [own_path(info.thread) if info.thread == key.thread else info.thread for info in family]
+    stored = {name: [line.message for line in _talk(store, ThreadKey(key.user, name))] for name in names}
+    shared = {name: common(messages, talk) for name, messages in stored.items()}
+    current = own_path(key.thread) if head in (None, key.thread) else str(head)
+    best = max(names, key=lambda name: (shared[name], name == current))
+    if best != current:
+        store.switch(key, best)
+
+
+def _sync_system(store: MemoryStore, key: ThreadKey, given: Sequence[Message]) -> list[Line]:
+    """Take over a system prompt that is not the one in force; the old one stays stored."""
+    held = system_prompt(store.read(key, 0, FIRST_LINES), store.pinned(key))
+    if not given or [line.message.payload for line in held] == [message.payload for message in given]:
+        return []
+    goes_on = [line.message.payload for line in held] == [message.payload for message in given[: len(held)]]
+    if goes_on and not _talk(store, key):  # the whole thread is read last
+        return store.append(key, given[len(held) :])
+    times = 1 + max((times_replaced(line.message) for line in held), default=0)
+    replacing = [replace(one, id=None, metadata={**one.metadata, REPLACES_SYSTEM: times}) for one in given]
+    lines = store.append(key, replacing)
+    for line in lines:
+        store.pin(key, line.position, True)
+    for line in held:
+        if times_replaced(line.message):
+            store.pin(key, line.position, False)
+    return lines
