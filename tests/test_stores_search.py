@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from backscroll.stores import InMemoryStore, SQLiteStore
+from backscroll.stores.matrix import Matrix, encode
 from backscroll.terms import terms
 from backscroll.types import Candidates, Line, Message, Scope, ThreadKey
 
@@ -42,6 +43,7 @@ class Chat:
         self.numbers = np.random.default_rng(seed)
         self.lines: list[Line] = []
         self.passages: dict[int, np.ndarray] = {}  # row -> (passages, d)
+        self.dimension = DIMENSION
 
     def say(self, count: int, thread: str | None = None) -> list[Line]:
         messages = [
@@ -63,7 +65,7 @@ class Chat:
         self.passages.update((line.row, one) for line, one in zip(lines, vectors, strict=True))
 
     def vectors(self, count: int) -> np.ndarray:
-        drawn = self.numbers.normal(size=(count, DIMENSION)).astype(np.float32)
+        drawn = self.numbers.normal(size=(count, self.dimension)).astype(np.float32)
         return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
 
 
@@ -318,3 +320,38 @@ def test_users_that_do_not_fit_in_ram_together_take_turns(tmp_path):
             found = store.search(Scope(chat.key.user), chat.vectors(1)[0], terms("boat"), 99, 0)
             assert found.row.tolist() == [line.row for line in chat.lines]
     store.close()
+
+
+def test_the_rows_whose_signs_differ_least_are_taken_before_cosines_are_computed():
+    numbers = np.random.default_rng(3)
+    for count, dimension in ((1, 7), (500, 64), (70_000, 100)):  # more than are compared at a time
+        vectors = numbers.normal(size=(count, dimension)).astype(np.float32)
+        matrix = Matrix(dimension, 0)
+        for part in np.array_split(vectors, 3):
+            matrix.extend(encode(part))
+        asked = numbers.normal(size=dimension).astype(np.float32)
+        differing = ((np.rint(vectors / np.abs(vectors).max(axis=1, keepdims=True) * 127) > 0) != (asked > 0)).sum(1)
+        for among in (None, np.arange(0, count, 3)):
+            scanned = differing if among is None else differing[among]
+            least = np.sort(scanned)[min(40, len(scanned)) - 1]
+            expected = np.flatnonzero(differing <= least)
+            found = matrix.nearest(asked, 40, among)
+            assert found.tolist() == (expected if among is None else np.intersect1d(expected, among)).tolist()
+
+
+def test_among_more_vectors_than_cosines_are_computed_of_the_nearest_lines_are_found(store):
+    chat = Chat(store, 12)
+    chat.dimension = 64
+    chat.embed(chat.say(5_000))
+    chat.embed(chat.say(6_000, "hull"))
+    for needle in (chat.lines[7], chat.lines[10_500]):
+        vector = chat.passages[needle.row][0]
+        dense = reference_dense(chat, vector)
+        nearest = sorted(dense, key=dense.__getitem__, reverse=True)
+        by_role = Scope("alice", None, frozenset({needle.message.role}))
+        for scope in (Scope("alice"), Scope("alice", needle.thread), by_role):
+            found = store.search(scope, vector, (), 50, 1)
+            assert_columns(found, chat.lines)
+            assert found.dense.tolist() == pytest.approx([dense[row] for row in found.row.tolist()], abs=1e-6)
+            assert needle.row == found.row[np.argmax(found.dense)]
+        assert len({*nearest[:50]} & {*store.search(Scope("alice"), vector, (), 50, 0).row.tolist()}) > 40

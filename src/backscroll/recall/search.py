@@ -15,6 +15,7 @@ Only this and embedding may ask others: the index is asked here. Knows nothing a
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -50,7 +51,7 @@ def search(index: Index, scope: Scope, query: Query, fusion: Literal["hybrid", "
         return _ranked(found, found.dense)
     speaking = index.speakers(scope)
     speakers = _named(speaking, query.terms)
-    names = {term for speaker in speaking for term in terms(speaker) if speaker not in _ROLES}
+    names = {term for speaker in speaking if speaker not in _ROLES for term in _terms_of(speaker)}
     asked = tuple(term for term in query.terms if term not in names)
     found = index.search(scope, query.vector, asked, MAX_CANDIDATES, reach=len(WEIGHTS_NEIGHBOR))
     own = WEIGHT_DENSE * _share(found.dense) + WEIGHT_LEXICAL * _share(found.lexical)
@@ -62,7 +63,7 @@ def search(index: Index, scope: Scope, query: Query, fusion: Literal["hybrid", "
 
 def _named(speakers: tuple[str, ...], asked: tuple[str, ...]) -> frozenset[str]:
     """The one speaker whose whole name is in the question; none where two are."""
-    named = [speaker for speaker in speakers if speaker not in _ROLES and set(terms(speaker)) <= set(asked)]
+    named = [speaker for speaker in speakers if speaker not in _ROLES and _terms_of(speaker) <= set(asked)]
     return frozenset(named) if len(named) == 1 else frozenset()
 
 
@@ -111,5 +112,10 @@ def _is_of(found: Candidates, days: Sequence[Days]) -> Column:
 
 
 def _ranked(found: Candidates, score: Column) -> Ranking:
-    order = np.lexsort((found.position, found.family, -score))
+    order = np.argsort(-score, kind="stable")  # they come in the order of family and position
     return Ranking(candidates=found, score=score.astype(np.float32), order=order.astype(np.int64))
+
+
+@lru_cache(maxsize=4_096)
+def _terms_of(speaker: str) -> frozenset[str]:
+    return frozenset(terms(speaker))

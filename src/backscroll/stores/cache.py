@@ -10,9 +10,9 @@ from itertools import islice
 
 import apsw
 
-from backscroll.stores.columns import Columns, LineRow, ThreadRow
+from backscroll.stores.columns import Columns, ThreadRow
 
-_VECTORS_A_TIME = 8_192  # bounds the RAM beside the matrix while it is filled
+_LINES_A_TIME = _VECTORS_A_TIME = 8_192  # bounds the RAM beside the columns while they are filled
 
 
 @dataclass(slots=True)
@@ -71,32 +71,27 @@ class ColumnsCache:
 
 def _read_threads(database: apsw.Connection, held: _Held, forks: int) -> None:
     after = held.thread_id if held.forks == forks else 0
-    threads = [
-        ThreadRow(*row)
-        for row in database.execute(
+    newest = database.execute("SELECT max(thread_id) FROM threads").get or 0
+    if after < newest:
+        by_number = "+" if after else ""  # the index of the user's threads would read all of them to find the new ones
+        threads = database.execute(
             "SELECT thread_id, name, family_id, parent_id, fork_position, head_id FROM threads "
-            "WHERE user_id = ? AND thread_id > ? ORDER BY thread_id",
+            f"WHERE {by_number}user_id = ? AND thread_id > ? ORDER BY thread_id",
             (held.columns.user_id, after),
         )
-    ]
-    if threads:
-        held.columns.set_threads(threads)
-        held.thread_id = threads[-1].thread_id
-    held.forks = forks
+        held.columns.set_threads([ThreadRow(*row) for row in threads])
+    held.thread_id, held.forks = newest, forks
 
 
 def _read_lines(database: apsw.Connection, held: _Held) -> None:
-    lines = [
-        LineRow(*row)
-        for row in database.execute(
-            "SELECT row, thread_id, position, tokens, length, role, coalesce(speaker, role), created_at, terms "
-            "FROM lines WHERE user_id = ? AND row > ? ORDER BY row",
-            (held.columns.user_id, held.row),
-        )
-    ]
-    if lines:
+    cursor = database.execute(
+        "SELECT row, thread_id, position, tokens, length, role, coalesce(speaker, role), created_at, terms "
+        "FROM lines WHERE user_id = ? AND row > ? ORDER BY row",
+        (held.columns.user_id, held.row),
+    )
+    while lines := list(islice(cursor, _LINES_A_TIME)):
         held.columns.add_lines(lines)
-        held.row = lines[-1].row
+        held.row = lines[-1][0]
 
 
 def _read_vectors(database: apsw.Connection, held: _Held, next_vector: int) -> None:

@@ -60,35 +60,70 @@ class ThreadRow(NamedTuple):
     head_id: int | None
 
 
-class LineRow(NamedTuple):
-    """What the columns need to know of a row of the lines table."""
-
-    row: int
-    thread_id: int
-    position: int
-    tokens: int
-    length: int
-    role: str
-    speaker: str
-    created_at: str
-    terms: bytes
+# row, thread, position, tokens, length in terms, role, speaker, ISO time, packed terms of a line
+LineRow = tuple[int, int, int, int, int, str, str, str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
+class Visible:
+    """Which lines of a view a search may find.
+
+    Attributes:
+        mask: (n,) bool; None where it is all lines.
+        count: how many they are.
+        speakers: codes of those who speak in them, in the order of their first lines.
+    """
+
+    mask: NDArray[np.bool_] | None
+    count: int
+    speakers: tuple[int, ...]
+
+
 class View:
-    """The lines of some paths, in the order of family and position.
+    """The lines of some paths, each linked with those before and behind it on its path.
 
     Attributes:
         mask: (n,) bool, which of all lines they are.
-        order: (m,) their numbers.
-        places: (m,) int64, sorted: family << 32 | position.
-        mean_length: terms a line.
+        before, behind: (n,) int32, number of the next line on that side; -1 where there is none.
+        count: how many lines.
+        length: their terms together.
     """
 
-    mask: NDArray[np.bool_]
-    order: NDArray[np.int64]
-    places: NDArray[np.int64]
-    mean_length: float
+    def __init__(self) -> None:
+        self.mask = Column(np.bool_)
+        self.before = Column(np.int32)
+        self.behind = Column(np.int32)
+        self.count = 0
+        self.length = 0
+        self.last: dict[int, int] = {}  # of each family, its newest line
+        self.visible: dict[frozenset[str], tuple[int, Visible]] = {}  # roles -> lines looked at, what was found
+
+    @property
+    def mean_length(self) -> float:
+        """Terms a line."""
+        return self.length / self.count if self.count else 0.0
+
+    @property
+    def nbytes(self) -> int:
+        """RAM that it takes."""
+        return self.mask.nbytes + self.before.nbytes + self.behind.nbytes
+
+    def near(self, numbers: NDArray[np.int64], positions: NDArray[np.int32], reach: int) -> NDArray[np.int64]:
+        """Numbers of the lines within `reach` positions of some, and of those, ascending.
+
+        Args:
+            positions: (n,) of all lines.
+        """
+        found = [numbers]
+        for links in (self.before.values, self.behind.values):
+            origins = there = numbers
+            for _ in range(reach):
+                there = links[there].astype(np.int64)
+                is_near = (there >= 0) & (np.abs(positions[there] - positions[origins]) <= reach)
+                origins, there = origins[is_near], there[is_near]
+                found.append(there)
+        ordered = np.sort(np.concatenate(found))  # np.unique hashes: three times as long
+        return ordered[np.diff(ordered, prepend=-1) > 0]
 
 
 class Columns:
@@ -103,7 +138,7 @@ class Columns:
         self.speakers: dict[str, int] = {}
         self.roles: dict[str, int] = {}
         self.row = Column(np.int64)
-        self.thread = Column(np.int64)
+        self.thread = Column(np.int32)
         self.family = Column(np.int32)
         self.position = Column(np.int32)
         self.tokens = Column(np.int32)
@@ -113,7 +148,7 @@ class Columns:
         self.created_at = Column(np.float64)  # seconds since 1970 UTC
         self.group = Column(np.int32)  # of the line's passages; -1 while it has none
         self.group_line = Column(np.int32)
-        self.group_start = Column(np.int64)  # the group's first passage in the matrix
+        self.group_start = Column(np.int32)  # the group's first passage in the matrix
         self.index = TextIndex()
         self.matrix: Matrix | None = None
         self._passages = 0
@@ -124,34 +159,37 @@ class Columns:
     def nbytes(self) -> int:
         """RAM taken by all of it but the names."""
         held = [one.nbytes for one in vars(self).values() if isinstance(one, Column | TextIndex | Matrix)]
-        return sum(held) + 17 * len(self.row.values)  # mask, order and places of the current view
+        return sum(held) + (self._view.nbytes if self._view else 0)
 
     def set_threads(self, threads: Sequence[ThreadRow]) -> None:
         """Take in new threads, or the old ones as they are after a fork or a switch."""
+        is_only_new = all(one.thread_id not in self.threads and one.parent_id is None for one in threads)
+        if not is_only_new:
+            self._view = None
         for thread in threads:
             self.threads[thread.thread_id] = thread
             self.thread_ids[thread.name] = thread.thread_id
             if thread.thread_id == thread.family_id and thread.thread_id not in self._family_codes:
                 self._family_codes[thread.thread_id] = len(self.families)
                 self.families.append(ThreadKey(self.user, thread.name))
-        self._view = None
 
     def add_lines(self, lines: Sequence[LineRow]) -> None:
         """Take in new lines, in the order of their rows."""
         first = len(self.row.values)
-        self.row.extend([line.row for line in lines])
-        self.thread.extend([line.thread_id for line in lines])
-        self.family.extend([self._family_codes[self.threads[line.thread_id].family_id] for line in lines])
-        self.position.extend([line.position for line in lines])
-        self.tokens.extend([line.tokens for line in lines])
-        self.length.extend([line.length for line in lines])
-        self.speaker.extend([self.speakers.setdefault(line.speaker, len(self.speakers)) for line in lines])
-        self.role.extend([self.roles.setdefault(line.role, len(self.roles)) for line in lines])
-        self.created_at.extend([datetime.fromisoformat(line.created_at).timestamp() for line in lines])
+        rows, threads, positions, tokens, lengths, roles, speakers, times, terms = zip(*lines, strict=True)
+        self.row.extend(rows)
+        self.thread.extend(threads)
+        self.family.extend([self._family_codes[self.threads[thread].family_id] for thread in threads])
+        self.position.extend(positions)
+        self.tokens.extend(tokens)
+        self.length.extend(lengths)
+        self.speaker.extend([self.speakers.setdefault(speaker, len(self.speakers)) for speaker in speakers])
+        self.role.extend([self.roles.setdefault(role, len(self.roles)) for role in roles])
+        self.created_at.extend([datetime.fromisoformat(time).timestamp() for time in times])
         self.group.extend(np.full(len(lines), -1, np.int32))
-        self.index.add(first, [line.terms for line in lines])
+        self.index.add(first, terms)
         if self._view is not None:
-            self._view = self._grown(self._view, first)
+            self._grow(self._view, first)
 
     def add_vectors(self, rows: Sequence[int], stored: list[bytes], expected: int) -> None:
         """Take in new vectors; those of one line stand together.
@@ -175,7 +213,7 @@ class Columns:
     def view(self) -> View:
         """The lines on the current path of every family."""
         if self._view is None:
-            self._view = self._viewed(self._stops({}))
+            self._view = self._viewed({})
         return self._view
 
     def view_with(self, thread_id: int) -> View:
@@ -184,7 +222,24 @@ class Columns:
         head_id = self.threads[thread.family_id].head_id
         if thread_id in (thread.family_id, head_id):
             return self.view()
-        return self._viewed(self._stops({thread.family_id: thread_id}))
+        return self._viewed({thread.family_id: thread_id})
+
+    def visible(self, view: View, roles: frozenset[str]) -> Visible:
+        """The lines of a view that one of the roles said; no roles stand for all."""
+        seen, known = view.visible.get(roles, (0, Visible(None, 0, ())))
+        count = len(self.row.values)
+        if seen < count or not count:
+            mask = view.mask.values
+            if roles and not self.roles.keys() <= roles:
+                allowed = np.isin(np.arange(len(self.roles)), [self.roles[role] for role in roles & self.roles.keys()])
+                mask = mask & allowed[self.role.values]
+            spoken = np.flatnonzero(np.bincount(self.speaker.values[seen:][mask[seen:]])).tolist()
+            added = int(np.count_nonzero(mask[seen:]))
+            total = known.count + added
+            speakers = tuple(dict.fromkeys((*known.speakers, *spoken)))
+            known = Visible(None if total == count else mask, total, speakers)
+            view.visible[roles] = (count, known)
+        return known
 
     def family_of(self, thread_id: int) -> int:
         """The family's code in the column."""
@@ -193,11 +248,24 @@ class Columns:
     def passages_of(self, groups: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Numbers of the passages of some groups in the matrix, and where each group begins among them."""
         starts = self.group_start.values
-        stops = np.append(starts[1:], self._passages)
-        counts = stops[groups] - starts[groups]
-        begins = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)[:-1]])[: len(groups)]
-        numbers = np.arange(counts.sum()) + np.repeat(starts[groups] - begins, counts)
-        return numbers, begins
+        firsts = starts[groups].astype(np.int64)
+        if len(starts) == self._passages:  # no line has two
+            return firsts, np.arange(len(groups))
+        behind = np.minimum(groups + 1, len(starts) - 1)
+        counts = np.where(groups + 1 < len(starts), starts[behind], self._passages) - firsts
+        begins = np.cumsum(counts) - counts
+        return np.arange(counts.sum()) + np.repeat(firsts - begins, counts), begins
+
+    def passages_in(self, mask: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Numbers of the passages of the lines in a mask, ascending."""
+        groups = np.flatnonzero(mask[self.group_line.values])
+        return self.passages_of(groups.astype(np.int32))[0]
+
+    def groups_of(self, passages: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        """The group of each passage, or of all of them."""
+        numbers = np.arange(self._passages) if passages is None else passages
+        starts = self.group_start.values
+        return numbers if len(starts) == self._passages else np.searchsorted(starts, numbers, "right") - 1
 
     def _stops(self, read_as: dict[int, int]) -> dict[int, int]:
         """For each thread, up to which position its own lines are on the path of its family."""
@@ -213,38 +281,41 @@ class Columns:
                 step = self.threads[step].parent_id
         return stops
 
-    def _viewed(self, stops: dict[int, int]) -> View:
-        is_forked = len(self.threads) > len(self.families)
-        mask = np.ones(len(self.row.values), np.bool_)
-        if is_forked:
-            codes, inverse = np.unique(self.thread.values, return_inverse=True)
-            limits = np.array([stops.get(int(code), 0) for code in codes], np.int64)
-            mask = self.position.values < limits[inverse] if len(codes) else mask
-        numbers = np.flatnonzero(mask)
-        places = self.places(numbers)
-        sorting = np.argsort(places, kind="stable")
-        return View(mask, numbers[sorting], places[sorting], self._mean_length(mask))
+    def _viewed(self, read_as: dict[int, int]) -> View:
+        view = View()
+        self._grow(view, 0, read_as)
+        return view
 
-    def _grown(self, view: View, first: int) -> View:
-        """The view with the lines from number `first` on, which stand at the end of their paths."""
-        stops = self._stops({}) if len(self.threads) > len(self.families) else None
+    def _grow(self, view: View, first: int, read_as: dict[int, int] | None = None) -> None:
+        """Take the lines from number `first` on into a view: in each family they stand behind those that are in it."""
         threads, positions = self.thread.values[first:], self.position.values[first:]
-        added = np.ones(len(threads), np.bool_)
-        if stops is not None:
-            added = positions < np.array([stops.get(int(thread), 0) for thread in threads], np.int64)
-        mask = np.concatenate([view.mask, added])
-        numbers = np.flatnonzero(added) + first
-        places = self.places(numbers)
-        sorting = np.argsort(places, kind="stable")
-        into = np.searchsorted(view.places, places[sorting])
-        order = np.insert(view.order, into, numbers[sorting])
-        return View(mask, order, np.insert(view.places, into, places[sorting]), self._mean_length(mask))
+        is_in = np.ones(len(threads), np.bool_)
+        if len(self.threads) > len(self.families) and len(threads):
+            stops = self._stops(read_as or {})
+            codes, inverse = np.unique(threads, return_inverse=True)
+            is_in = positions < np.array([stops.get(int(code), 0) for code in codes], np.int64)[inverse]
+        view.mask.extend(is_in)
+        view.before.extend(np.full(len(threads), -1, np.int32))
+        view.behind.extend(np.full(len(threads), -1, np.int32))
+        added = np.flatnonzero(is_in) + first
+        view.count += len(added)
+        view.length += int(self.length.values[added].sum(dtype=np.int64))
+        ordered = added[np.argsort(self.places(added), kind="stable")]
+        families = self.family.values[ordered]
+        is_first = np.diff(families, prepend=-1) != 0
+        front, back = ordered[:-1][~is_first[1:]], ordered[1:][~is_first[1:]]
+        starts = np.flatnonzero(is_first)
+        stops_at = np.append(starts[1:], len(ordered)) - 1
+        before, behind = view.before.values, view.behind.values
+        before[back], behind[front] = front, back
+        for start, stop in zip(starts, stops_at[: len(starts)], strict=True):
+            family, head = int(families[start]), int(ordered[start])
+            last = view.last.get(family)
+            if last is not None:
+                before[head], behind[last] = last, head
+            view.last[family] = int(ordered[stop])
 
     def places(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Family and position of some lines in one number each, as a `View` is sorted by."""
         family = self.family.values[numbers].astype(np.int64)
         return (family << _FAMILY_BITS) + self.position.values[numbers]
-
-    def _mean_length(self, mask: NDArray[np.bool_]) -> float:
-        lengths = self.length.values[mask]
-        return float(lengths.sum(dtype=np.int64)) / len(lengths) if len(lengths) else 0.0

@@ -22,6 +22,8 @@ _MAX_RECENT = 16_384  # postings: looked through one by one, about 8 us a term
 
 Lines = NDArray[np.int32]
 Frequencies = NDArray[np.uint8]
+Terms = NDArray[np.uint64]
+Postings = tuple[Terms, Lines, Frequencies]
 
 
 @lru_cache(maxsize=65_536)
@@ -36,57 +38,67 @@ def pack(terms: Sequence[str]) -> bytes:
 
 
 class TextIndex:
-    """Postings, sorted by term; those of the newest lines unsorted, until there are too many."""
+    """Postings, sorted by term and line; those of the newest lines unsorted, until there are too many."""
 
     def __init__(self) -> None:
         self._terms = np.empty(0, np.uint64)  # (t,) sorted, each once
         self._starts = np.zeros(1, np.int64)  # (t + 1,): postings of term i are starts[i]:starts[i + 1]
         self._lines = np.empty(0, np.int32)  # (p,)
         self._frequencies = np.empty(0, np.uint8)  # (p,)
-        self._recent_terms = np.empty(0, np.uint64)
-        self._recent_lines = np.empty(0, np.int32)
-        self._recent_frequencies = np.empty(0, np.uint8)
+        self._recent: list[Postings] = []
 
     @property
     def nbytes(self) -> int:
         """RAM that it takes."""
         sorted_bytes = self._terms.nbytes + self._starts.nbytes + self._lines.nbytes + self._frequencies.nbytes
-        return sorted_bytes + 13 * len(self._recent_terms)
+        return sorted_bytes + sum(13 * len(terms) for terms, _, _ in self._recent)
 
     def add(self, first: int, packed: Sequence[bytes]) -> None:
         """Take in the terms of consecutive lines, the first of which has the number `first`."""
         postings = np.frombuffer(b"".join(packed), _POSTING)
-        counts = np.fromiter((len(one) for one in packed), np.int64, len(packed)) // _POSTING.itemsize
+        counts = np.fromiter(map(len, packed), np.int64, len(packed)) // _POSTING.itemsize
         lines = np.repeat(np.arange(first, first + len(packed), dtype=np.int32), counts)
-        self._recent_terms = np.concatenate([self._recent_terms, postings["term"]])
-        self._recent_lines = np.concatenate([self._recent_lines, lines])
-        self._recent_frequencies = np.concatenate([self._recent_frequencies, postings["frequency"]])
-        if len(self._recent_terms) > max(_MAX_RECENT, len(self._lines) // 16):
-            self._sort_in()
-
-    def _sort_in(self) -> None:
-        terms = np.concatenate([np.repeat(self._terms, np.diff(self._starts)), self._recent_terms])
-        order = np.argsort(terms, kind="stable")
-        ordered = terms[order]
-        firsts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-        self._terms = ordered[firsts]
-        self._starts = np.append(firsts, len(ordered))
-        self._lines = np.concatenate([self._lines, self._recent_lines])[order]
-        self._frequencies = np.concatenate([self._frequencies, self._recent_frequencies])[order]
-        self._recent_terms = self._recent_terms[:0].copy()
-        self._recent_lines = self._recent_lines[:0].copy()
-        self._recent_frequencies = self._recent_frequencies[:0].copy()
+        self._recent.append((postings["term"].copy(), lines, postings["frequency"].copy()))
 
     def postings(self, term: str) -> tuple[Lines, Frequencies]:
-        """The lines that have a term, each once, and how often each has it."""
+        """The lines that have a term, ascending and each once, and how often each has it."""
         number = np.uint64(_hash(term))
-        recent = np.flatnonzero(self._recent_terms == number)
-        lines, frequencies = self._recent_lines[recent], self._recent_frequencies[recent]
+        recent_terms, recent_lines, recent_frequencies = self._settled()
+        recent = np.flatnonzero(recent_terms == number)
         place = int(np.searchsorted(self._terms, number))
         if place == len(self._terms) or self._terms[place] != number:
-            return lines, frequencies
+            return recent_lines[recent], recent_frequencies[recent]
         known = slice(self._starts[place], self._starts[place + 1])
+        if not len(recent):
+            return self._lines[known], self._frequencies[known]
         return (
-            np.concatenate([self._lines[known], lines]),
-            np.concatenate([self._frequencies[known], frequencies]),
+            np.concatenate([self._lines[known], recent_lines[recent]]),
+            np.concatenate([self._frequencies[known], recent_frequencies[recent]]),
         )
+
+    def _settled(self) -> Postings:
+        """The unsorted postings in one piece; where they are too many, they are sorted in."""
+        if len(self._recent) != 1:
+            parts = self._recent or [(self._terms[:0], self._lines[:0], self._frequencies[:0])]
+            terms, lines, frequencies = (np.concatenate(part) for part in zip(*parts, strict=True))
+            self._recent = [(terms, lines, frequencies)]
+        if len(self._recent[0][0]) > max(_MAX_RECENT, len(self._lines) // 16):
+            self._sort_in(*self._recent[0])
+            self._recent = [(self._terms[:0].copy(), self._lines[:0].copy(), self._frequencies[:0].copy())]
+        return self._recent[0]
+
+    def _sort_in(self, terms: Terms, lines: Lines, frequencies: Frequencies) -> None:
+        """Put postings behind those of their terms: their lines are newer."""
+        order = np.argsort(terms, kind="stable")
+        ordered = terms[order]
+        behind = self._starts[np.searchsorted(self._terms, ordered, "right")]
+        self._lines = np.insert(self._lines, behind, lines[order])
+        self._frequencies = np.insert(self._frequencies, behind, frequencies[order])
+        firsts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+        added = np.diff(np.append(firsts, len(ordered)))
+        known, counts = self._terms, np.diff(self._starts)
+        self._terms = np.union1d(known, ordered[firsts])
+        totals = np.zeros(len(self._terms), np.int64)
+        totals[np.searchsorted(self._terms, known)] = counts
+        totals[np.searchsorted(self._terms, ordered[firsts])] += added
+        self._starts = np.concatenate([[0], np.cumsum(totals)])
