@@ -62,18 +62,26 @@ def find_user(database: apsw.Connection, user: str) -> int | None:
     return None if found is None else int(found[0])
 
 
+_NAMED = (
+    "SELECT t.thread_id, t.head_id, t.user_id, t.next_position, t.next_offset FROM threads t JOIN users u "
+    "USING (user_id) WHERE u.name = ? AND t.name = ?"
+)
+
+
 def find_branch(database: apsw.Connection, key: ThreadKey) -> Branch | None:
     """The branch that a root's name stands for now, or the one that has the name itself; None where there is none.
 
     The name that `own_path` gives stands for a root's own lines.
     """
-    find = "SELECT t.thread_id, t.head_id FROM threads t JOIN users u USING (user_id) WHERE u.name = ? AND t.name = ?"
-    found = database.execute(find, key).fetchone()
+    found = database.execute(_NAMED, key).fetchone()
     if found is not None:
-        thread_id, head_id = found
+        thread_id, head_id, user_id, *following = found
+        if thread_id == head_id:  # a thread that never branched, or whose name stands for its own lines again
+            whole = Segment(thread_id, 0, OPEN_END)
+            return Branch(user_id, thread_id, thread_id, key.thread, key.thread, (whole,), *following)
         return _branch(database, thread_id if head_id is None else head_id)
     root = key.thread.removesuffix(own_path(""))
-    own = database.execute(find + " AND t.parent_id IS NULL", (key.user, root)).fetchone()
+    own = database.execute(_NAMED + " AND t.parent_id IS NULL", (key.user, root)).fetchone()
     return None if own is None or own_path(root) != key.thread else _branch(database, own[0])
 
 

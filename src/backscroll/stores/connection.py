@@ -116,6 +116,21 @@ class Connection:
             yield connection
 
     @contextmanager
+    def writing_derived(self) -> Iterator[apsw.Connection]:
+        """All of it or nothing, without waiting for the disk: after a power cut it may be gone."""
+        with self._lock:
+            if self._is_exclusive:
+                with self.writing() as connection:
+                    yield connection
+                return
+            self._connection.execute("PRAGMA synchronous = NORMAL").fetchall()
+            try:
+                with self.writing() as connection:
+                    yield connection
+            finally:
+                self._connection.execute("PRAGMA synchronous = FULL").fetchall()
+
+    @contextmanager
     def exclusive(self) -> Iterator[None]:
         """The transactions inside are one, of writing; those of other threads and processes wait for its end."""
         with self.writing():

@@ -56,6 +56,7 @@ def _visible(database: apsw.Connection, branch: Branch, before: int) -> list[tup
     A span whose own lines are no longer on the current path of their family is left out.
     """
     found = []
+    owners = _Owners(database, branch)
     for thread_id, first, stop in branch.segments:
         asked = rows(
             database,
@@ -68,7 +69,7 @@ def _visible(database: apsw.Connection, branch: Branch, before: int) -> list[tup
         )
         for *values, line_thread_id, number in asked:
             span = Span(*values)
-            if _owner(database, branch, span) == line_thread_id:
+            if owners.of(span) == line_thread_id:
                 found.append((thread_id, number, span))
     return found
 
@@ -79,8 +80,9 @@ def put_blocks(
     """Replace what was recalled at `asked_at`, and forget all but the newest `max_blocks` up to there."""
     asked = branch.owner(asked_at)
     database.execute("DELETE FROM blocks WHERE thread_id = ? AND asked_at = ?", (asked, asked_at))
+    owners = _Owners(database, branch)
     for number, span in enumerate(spans):
-        owner = _owner(database, branch, span)
+        owner = owners.of(span)
         if owner is not None:  # else the thread was deleted since it was searched
             database.execute(
                 "INSERT INTO blocks (thread_id, asked_at, number, line_thread_id, first, last, score, similarity) "
@@ -99,16 +101,21 @@ def _forget_oldest(database: apsw.Connection, branch: Branch, up_to: int, max_bl
     )
 
 
-def _owner(database: apsw.Connection, branch: Branch, span: Span) -> int | None:
+class _Owners:
     """The thread whose line stands last in a span, on the path of the branch or on its family's current one."""
-    if span.family == branch.root and span.user == _user(database, branch):
-        return branch.owner(span.last)
-    family = find_branch(database, ThreadKey(span.user, span.family))
-    return None if family is None else family.owner(span.last)
 
+    def __init__(self, database: apsw.Connection, branch: Branch) -> None:
+        self._database = database
+        user = database.execute("SELECT name FROM users WHERE user_id = ?", (branch.user_id,)).get
+        self._families: dict[ThreadKey, Branch | None] = {ThreadKey(str(user), branch.root): branch}
 
-def _user(database: apsw.Connection, branch: Branch) -> str:
-    return str(database.execute("SELECT name FROM users WHERE user_id = ?", (branch.user_id,)).get)
+    def of(self, span: Span) -> int | None:
+        """The thread's number; None where the family is gone."""
+        key = ThreadKey(span.user, span.family)
+        if key not in self._families:
+            self._families[key] = find_branch(self._database, key)
+        family = self._families[key]
+        return None if family is None else family.owner(span.last)
 
 
 def _time(text: str) -> datetime:

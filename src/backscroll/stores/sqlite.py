@@ -235,7 +235,7 @@ class SQLiteStore:
 
     def put_blocks(self, key: ThreadKey, asked_at: int, spans: Sequence[Span], max_blocks: int) -> None:
         """Replace what was recalled at `asked_at`."""
-        with self._connection.writing() as database:
+        with self._connection.writing_derived() as database:
             derived.put_blocks(database, branches.make_branch(database, key), asked_at, spans, max_blocks)
 
     def setting(self, name: str) -> str | None:
