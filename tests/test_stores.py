@@ -315,7 +315,8 @@ def summary(first: int, last: int, *sentences: str, thread: str = "boat", method
 
 def test_summaries_come_by_first_position_then_longest_first(store):
     store.append(KEY, [said(str(n)) for n in range(9)])
-    given = [summary(4, 6, "c"), summary(0, 3, "b"), summary(0, 7, "a", "with 小舟")]
+    made = dataclasses.replace(summary(0, 3, "b", method="model-1"), made_at=NOON + timedelta(days=1))
+    given = [summary(4, 6, "c"), made, summary(0, 3, "b"), summary(0, 7, "a", "with 小舟")]
     for one in given:
         store.add_summary(one)
     assert store.summaries(KEY) == given[::-1]

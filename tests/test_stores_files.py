@@ -129,7 +129,7 @@ FAULTS = {
     "a vector of no line": ("INSERT INTO vectors VALUES (1, 99, 99, 0, 0, 1, x'0101')", "vectors", True),
     "terms of another text": ("UPDATE lines SET terms = x'' WHERE row = 2", "text index", True),
     "terms by other rules": ("UPDATE settings SET value = '0' WHERE name = 'terms'", "text index", True),
-    "a summary of nothing": ("INSERT INTO summaries VALUES (1, 5, 9, 'm', '[]', 'now')", "summaries", True),
+    "a summary of nothing": ("INSERT INTO summaries VALUES (1, 5, 9, 'm', '[]', 'now', NULL)", "summaries", True),
     "a block of nothing": ("INSERT INTO blocks VALUES (1, 3, 0, 1, 5, 9, .5, .5)", "buffers", True),
 }
 
@@ -197,14 +197,30 @@ def test_a_file_of_an_older_schema_is_brought_up_and_keeps_its_lines(tmp_path, m
     step = tmp_path / "2.sql"
     step.write_text("CREATE TABLE notes (note TEXT) STRICT;\nINSERT INTO notes SELECT id FROM lines;\n")
     monkeypatch.setattr(migrations, "STEPS", (*migrations.STEPS, str(step)))
-    monkeypatch.setattr(migrations, "VERSION", 2)
-    monkeypatch.setattr("backscroll.stores.connection.VERSION", 2)
+    monkeypatch.setattr(migrations, "VERSION", len(migrations.STEPS))
+    monkeypatch.setattr("backscroll.stores.connection.VERSION", len(migrations.STEPS))
     with closing(open_file(tmp_path / "chat.db")) as store:
         assert store.read(KEY, 0, 9) == lines
     other = apsw.Connection(str(tmp_path / "chat.db"))
     assert other.execute("SELECT note FROM notes").fetchall() == [(lines[0].id,)]
-    assert other.pragma("user_version") == 2
+    assert other.pragma("user_version") == len(migrations.STEPS)
     other.close()
+
+
+def test_summaries_of_a_file_from_before_models_made_some_are_kept(tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(migrations, "STEPS", migrations.STEPS[:1])
+        patched.setattr(migrations, "VERSION", 1)
+        patched.setattr("backscroll.stores.connection.VERSION", 1)
+        with closing(open_file(tmp_path / "chat.db")) as store:
+            line = store.append(KEY, [said("a")])[0]
+    other = apsw.Connection(str(tmp_path / "chat.db"))
+    values = (0, 0, "extractive-1", '["user: a"]', line.created_at.isoformat())
+    other.execute("INSERT INTO summaries SELECT thread_id, ?, ?, ?, ?, ? FROM threads", values)
+    other.close()
+    with closing(open_file(tmp_path / "chat.db")) as store:
+        assert store.summaries(KEY) == [Summary(*KEY, 0, 0, ("user: a",), "extractive-1", line.created_at)]
+        assert store.check(repair=True)[1:] == []  # beside the line without vectors
 
 
 def test_a_failing_step_leaves_the_file_as_it_was(tmp_path, monkeypatch):
@@ -214,8 +230,8 @@ def test_a_failing_step_leaves_the_file_as_it_was(tmp_path, monkeypatch):
     step.write_text("CREATE TABLE notes (note TEXT) STRICT;\nINSERT INTO nowhere VALUES (1);\n")
     with monkeypatch.context() as patched:
         patched.setattr(migrations, "STEPS", (*migrations.STEPS, str(step)))
-        patched.setattr(migrations, "VERSION", 2)
-        patched.setattr("backscroll.stores.connection.VERSION", 2)
+        patched.setattr(migrations, "VERSION", len(migrations.STEPS))
+        patched.setattr("backscroll.stores.connection.VERSION", len(migrations.STEPS))
         with pytest.raises(apsw.SQLError):
             open_file(tmp_path / "chat.db")
     with closing(open_file(tmp_path / "chat.db")) as store:

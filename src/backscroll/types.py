@@ -267,8 +267,10 @@ class Summary:
     Attributes:
         first, last: positions that it covers, both included.
         sentences: the summary's sentences in the order of the lines.
+            None, where a model is at it: that is a claim and no summary yet.
         method: how it was made, with its version: ``extractive-1``, or a model and a prompt's version.
-        created_at: when; the time of the newest line that it covers where it was made without a model.
+        created_at: the time of the newest line that it covers.
+        made_at: when a model made it, or began to; None where none did.
     """
 
     user: str
@@ -278,6 +280,7 @@ class Summary:
     sentences: tuple[str, ...]
     method: str
     created_at: datetime
+    made_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,19 @@ from backscroll.types import Span, Summary, ThreadKey
 def summaries(database: apsw.Connection, key: ThreadKey, branch: Branch) -> list[Summary]:
     """Those of the path, by first position, then longest first."""
     found = [
-        Summary(key.user, key.thread, first, last, tuple(json.loads(sentences)), method, _time(created_at))
+        Summary(
+            key.user,
+            key.thread,
+            first,
+            last,
+            tuple(json.loads(sentences)),
+            method,
+            _time(created_at),
+            None if made_at is None else _time(made_at),
+        )
         for segment in branch.segments
-        for first, last, method, sentences, created_at in database.execute(
-            "SELECT first, last, method, sentences, created_at FROM summaries "
+        for first, last, method, sentences, created_at, made_at in database.execute(
+            "SELECT first, last, method, sentences, created_at, made_at FROM summaries "
             "WHERE thread_id = ? AND last >= ? AND last < ?",
             segment,
         )
@@ -32,8 +41,8 @@ def summaries(database: apsw.Connection, key: ThreadKey, branch: Branch) -> list
 def add_summary(database: apsw.Connection, branch: Branch, summary: Summary) -> None:
     """Keep a summary; one of the same lines by the same method is replaced."""
     database.execute(
-        "INSERT OR REPLACE INTO summaries (thread_id, first, last, method, sentences, created_at) "
-        "VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO summaries (thread_id, first, last, method, sentences, created_at, made_at) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
         (
             branch.owner(summary.last),
             summary.first,
@@ -41,6 +50,7 @@ def add_summary(database: apsw.Connection, branch: Branch, summary: Summary) -> 
             summary.method,
             json.dumps(summary.sentences, ensure_ascii=False),
             summary.created_at.isoformat(),
+            None if summary.made_at is None else summary.made_at.isoformat(),
         ),
     )
 

@@ -11,7 +11,7 @@ import apsw
 from backscroll.errors import NotAStoreError
 
 APPLICATION_ID = 0x426B7363  # "Bksc", in the file's header: `file chat.db` and `PRAGMA application_id` show it
-STEPS = ("schema.sql",)
+STEPS = ("schema.sql", "schema-2.sql")
 VERSION = len(STEPS)
 
 
