@@ -184,7 +184,7 @@ def test_the_version_is_told():
         ("reembed", "--embedder", "hashing"),
     ],
 )
-def test_only_import_makes_a_file(arguments, new_db):
+def test_what_only_asks_makes_no_file(arguments, new_db):
     assert "no such file" in failed(*arguments, "--db", new_db)
     assert not new_db.exists()
 

@@ -319,14 +319,16 @@ class Thread:
         if self.memory.llm is None:
             raise LLMError("this memory has no language model: give one, as backscroll.open(…, llm='openai:MODEL')")
         llm, parsed, given = self.memory.llm, parse_tools(tools), parse_prompt(prompt)
+        sent: list[Context] = []
 
         def fit(message: Message | None, budget: int) -> Context:
             told = parsed.told()
-            return self.context(message, max_tokens=budget, tools=told, model=llm.model, now=now, scope=scope)
+            sent.append(self.context(message, max_tokens=budget, tools=told, model=llm.model, now=now, scope=scope))
+            return sent[-1]
 
         exchange = open_exchange(given, self._newest(given, max_tokens))
         pieces = self._turn(exchange, Replying(llm, parsed, fit, stream, keep_prompt), max_tokens)
-        return ReplyStream(pieces) if stream else finished(pieces)
+        return ReplyStream(pieces, sent) if stream else finished(pieces)
 
     def recall(self, query: str, k: int = 10, scope: ScopeName = "user") -> list[Hit]:
         """The k lines that match a query best, without assembling a context.

@@ -81,11 +81,17 @@ class ReplyStream(Iterator[str]):
         turn: the prompt and its reply as they were stored; None until the end.
     """
 
-    def __init__(self, pieces: Generator[str, None, Turn]) -> None:
-        """Take the turn that is going on."""
+    def __init__(self, pieces: Generator[str, None, Turn], sent: Sequence[Context] = ()) -> None:
+        """Take the turn that is going on, and the contexts that it makes, which are appended by it."""
         self.turn: Turn | None = None
         self._pieces = pieces
+        self._sent = sent
         self._turning = threading.Lock()  # one thread may wait for a piece while another closes
+
+    @property
+    def context(self) -> Context | None:
+        """What the model was sent last, also where it failed or was left; None before that."""
+        return self._sent[-1] if self._sent else None
 
     def __next__(self) -> str:
         """The next piece of text."""

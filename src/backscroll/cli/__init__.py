@@ -19,6 +19,7 @@ COMMANDS = {
     "import": ("backscroll.cli.storing:import_files", "Store the chats of files."),
     "context": ("backscroll.cli.asking:context", "Show the context that a question gets, and why."),
     "recall": ("backscroll.cli.asking:recall", "List the stored lines that match a query best."),
+    "chat": ("backscroll.cli.chat:chat", "Talk with a language model that remembers."),
     "threads": ("backscroll.cli.reading:threads", "List the threads."),
     "show": ("backscroll.cli.reading:show", "Show the lines of a thread."),
     "export": ("backscroll.cli.writing:export", "Write lines as JSONL that can be imported again."),

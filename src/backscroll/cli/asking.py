@@ -1,9 +1,8 @@
 """`backscroll context` and `backscroll recall`: what a question gets."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
 from typing import Any, cast
 from uuid import uuid4
 
@@ -15,6 +14,7 @@ from backscroll.cli.options import (
     SCOPES,
     db_option,
     existing_memory,
+    gathered,
     json_option,
     json_text,
     need_thread,
@@ -48,16 +48,6 @@ class _Asked:
     as_messages: bool
 
 
-def _gathered(function: Callable[[_Asked], None]) -> Callable[..., None]:
-    """Hand a command its many options as one value."""
-
-    @wraps(function)
-    def run(**options: Any) -> None:
-        function(_Asked(**options))
-
-    return run
-
-
 @click.command(epilog='Example: backscroll context "How many vans do we run?" --db chat.db --max-tokens 2000')
 @click.argument("question", required=False)
 @db_option
@@ -72,7 +62,7 @@ def _gathered(function: Callable[[_Asked], None]) -> Callable[..., None]:
 @click.option("--now", metavar="TIME", help="The date that is told, ISO 8601, for questions about last week.")
 @json_option
 @click.option("--messages", "as_messages", is_flag=True, help="Print only the messages, as JSON ready to send.")
-@_gathered
+@gathered(_Asked)
 def context(asked: _Asked) -> None:
     """Show the context that a question gets, and why.
 
@@ -113,10 +103,25 @@ def recall(  # each is an option of its own
         hits = asking.recall(text, k, cast(ScopeName, scope or ("thread" if thread else "user")))
     if as_json:
         click.echo(json_text([_hit(hit) for hit in hits]))
-    elif hits:
-        _print_hits(hits)
     else:
+        print_hits(hits)
+
+
+def print_hits(hits: Sequence[Hit]) -> None:
+    """Print lines that were found, best first: who said what, where it stands, and how near it is."""
+    if not hits:
         click.echo("no line is near enough to the query, or shares a word with it")
+        return
+    console = screen()
+    has_many_users = len({hit.line.user for hit in hits}) > 1
+    for rank, hit in enumerate(hits, 1):
+        line = hit.line
+        user = f"{line.user}/" if has_many_users else ""
+        where = f"{minute(line.created_at)} · {user}{line.thread}:{line.position}"
+        near = f"similarity {hit.similarity:.2f} · score {hit.score:.2f}"
+        text = one_line(line.message.text, _HIT_CHARACTERS)
+        console.print(indented(Text.assemble((f"{one_line(line.speaker)}: ", "bold"), text), 4, f"{rank:>2}"))
+        console.print(indented(Text(shown(f"{where} · {near}"), "dim"), 6))
 
 
 def _question(given: str | None) -> str | None:
@@ -167,16 +172,3 @@ def _hit(hit: Hit) -> dict[str, Any]:
         "similarity": hit.similarity,
         "lexical": hit.lexical,
     }
-
-
-def _print_hits(hits: list[Hit]) -> None:
-    console = screen()
-    has_many_users = len({hit.line.user for hit in hits}) > 1
-    for rank, hit in enumerate(hits, 1):
-        line = hit.line
-        user = f"{line.user}/" if has_many_users else ""
-        where = f"{minute(line.created_at)} · {user}{line.thread}:{line.position}"
-        near = f"similarity {hit.similarity:.2f} · score {hit.score:.2f}"
-        text = one_line(line.message.text, _HIT_CHARACTERS)
-        console.print(indented(Text.assemble((f"{one_line(line.speaker)}: ", "bold"), text), 4, f"{rank:>2}"))
-        console.print(indented(Text(shown(f"{where} · {near}"), "dim"), 6))

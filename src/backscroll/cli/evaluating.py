@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import click
 
 from backscroll import __version__
 from backscroll.cli.evaluation_page import print_recall, print_rewriting
-from backscroll.cli.options import json_text
+from backscroll.cli.options import gathered, json_text
 from backscroll.cli.outcome import Interrupted
 from backscroll.cli.screen import progress_bar
 from backscroll.evaluation.contextualizers import CONTEXTUALIZERS, NOTHING
@@ -86,16 +85,6 @@ class _Recall:
     plot: Path | None
 
 
-def _gathered(function: Callable[[_Recall], None]) -> Callable[..., None]:
-    """Hand a command its many options as one value."""
-
-    @wraps(function)
-    def command(**options: Any) -> None:
-        function(_Recall(**options))
-
-    return command
-
-
 @click.group(epilog="Example: backscroll evaluate recall --help")
 def evaluate() -> None:
     """Measure recall, or rewriting, on files with gold answers; no language model is needed."""
@@ -125,7 +114,7 @@ def evaluate() -> None:
 @limit_option
 @out_option
 @click.option("--plot", type=FILE, metavar="FILE", help="Draw recall against tokens; needs the extra plot.")
-@_gathered
+@gathered(_Recall)
 def recall(asked: _Recall) -> None:
     """Are the lines with the answer in the context?
 

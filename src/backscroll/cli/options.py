@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from backscroll.types import ThreadInfo
 from backscroll.wiring import open_lines, open_memory
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+Options = TypeVar("Options")
 SCOPES = ("thread", "user", "all")
 _MAX_NAMES = 8  # of an error
 
@@ -24,6 +26,19 @@ db_option = click.option(
 user_option = click.option("--user", metavar="USER", help="Whose threads; may be left out where there is one user.")
 thread_option = click.option("--thread", metavar="THREAD", help="One thread of the user.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def gathered(kind: type[Options]) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
+    """Hand a command its many options as one value."""
+
+    def gather(function: Callable[[Options], None]) -> Callable[..., None]:
+        @wraps(function)
+        def run(**options: Any) -> None:
+            function(kind(**options))
+
+        return run
+
+    return gather
 
 
 def existing_lines(db: str) -> MemoryStore:

@@ -1,6 +1,6 @@
 """`backscroll threads` and `show`: what is stored, as it is."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -39,10 +39,8 @@ def threads(db: str, user: str | None, as_json: bool) -> None:
         store.close()
     if as_json:
         click.echo(json_text([_thread(info) for info in infos]))
-    elif infos:
-        _print_threads(infos)
     else:
-        click.echo("there are no lines in this store yet")
+        print_threads(infos)
 
 
 @click.command(epilog="Example: backscroll show --db chat.db --user alice --thread fleet-2025-01 --from 10 --to 20")
@@ -76,7 +74,11 @@ def _thread(info: ThreadInfo) -> dict[str, Any]:
     return {**asdict(info), **{name: moment and moment.isoformat() for name, moment in times.items()}}
 
 
-def _print_threads(infos: list[ThreadInfo]) -> None:
+def print_threads(infos: Sequence[ThreadInfo]) -> None:
+    """Print a table of threads."""
+    if not infos:
+        click.echo("there are no lines in this store yet")
+        return
     has_branches = any(info.parent for info in infos)
     branch = ("branch",) if has_branches else ()
     rows = table("user", "thread", number_column("lines"), number_column("tokens"), "first", "last", *branch)
