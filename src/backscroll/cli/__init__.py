@@ -26,6 +26,7 @@ COMMANDS = {
     "delete": ("backscroll.cli.deleting:delete", "Delete a user, a thread or a line, with their bytes."),
     "check": ("backscroll.cli.upkeep:check", "Compare what is derived with the lines, and repair it."),
     "reembed": ("backscroll.cli.upkeep:reembed", "Make all vectors anew, by another embedder."),
+    "serve": ("backscroll.cli.serve:serve", "Serve a memory: a proxy for chat clients, REST, the web page."),
     "evaluate": ("backscroll.cli.evaluating:evaluate", "Measure recall, or rewriting, on files with gold answers."),
     "setup-model": ("backscroll.cli.upkeep:setup_model", "Fetch the local embedder's model."),
 }

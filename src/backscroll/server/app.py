@@ -1,0 +1,114 @@
+"""The server's application: its routes, what every answer carries, and what is opened and closed with it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from anyio import CapacityLimiter, to_thread
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from backscroll import __version__
+from backscroll.errors import BackscrollError
+from backscroll.memory import Memory
+from backscroll.server.problems import RefusedError, answer_error, answer_refused, problem
+from backscroll.server.rest import api
+from backscroll.server.settings import ServerSettings, read_settings
+from backscroll.server.tenants import Tenants
+
+PAGE = Path(__file__).parent / "page"
+_MAX_WAITING = 64  # threads that wait for a language model
+
+
+def create_app(memory: Memory | None = None, settings: ServerSettings | None = None) -> FastAPI:
+    """The application.
+
+    Args:
+        memory: of the default tenant; its owner closes it. None opens the settings' own.
+        settings: None takes them from the environment.
+    """
+    told = settings or read_settings({})
+    app = FastAPI(
+        title="Backscroll",
+        version=__version__,
+        lifespan=_lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/openapi.json",
+    )
+    app.state.settings = told
+    app.state.tenants = Tenants(told, memory)
+    app.state.waiting = CapacityLimiter(_MAX_WAITING)
+    app.add_exception_handler(BackscrollError, answer_error)
+    app.add_exception_handler(RefusedError, answer_refused)
+    app.add_exception_handler(RequestValidationError, _answer_invalid)
+    app.add_exception_handler(HTTPException, _answer_http)
+    app.add_middleware(_Tenant)
+    app.add_middleware(_Headers)
+    app.include_router(api)
+    app.mount("/", StaticFiles(directory=PAGE, html=True), name="page")
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    to_thread.current_default_thread_limiter().total_tokens = app.state.settings.threads
+    await to_thread.run_sync(app.state.tenants.memory)
+    yield
+    await to_thread.run_sync(app.state.tenants.close)
+
+
+async def _answer_invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:5])
+    return problem(request.url.path, 422, said)
+
+
+async def _answer_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return problem(request.url.path, error.status_code, str(error.detail), **dict(error.headers or {}))
+
+
+class _Tenant:
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["backscroll.tenant"] = "default"
+        await self._app(scope, receive, send)
+
+
+class _Headers:
+    """What every answer says to a browser: nothing from elsewhere, no frames, no guessing of types."""
+
+    HEADERS = (
+        (
+            b"content-security-policy",
+            (
+                b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+                b"font-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+                b"require-trusted-types-for 'script'"
+            ),
+        ),
+        (b"x-content-type-options", b"nosniff"),
+        (b"referrer-policy", b"no-referrer"),
+        (b"cross-origin-opener-policy", b"same-origin"),
+        (b"cross-origin-resource-policy", b"same-origin"),
+        (b"permissions-policy", b"camera=(), microphone=(), geolocation=()"),
+    )
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *self.HEADERS]
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers if scope["type"] == "http" else send)
