@@ -50,7 +50,41 @@ def test_a_history_that_ends_earlier_goes_another_way():
     assert compare(old, old).new == ()
 
 
+def test_a_history_cut_at_its_front_and_edited_goes_another_way_from_there():
+    old = parse_messages([user(f"Question {n}?") if n % 2 == 0 else assistant(f"Answer {n}.") for n in range(10)])
+    found = compare(old, [*old[4:8], *parse_messages([user("Another question?")])])
+    assert (found.same, [message.text for message in found.new], found.differs) == (8, ["Another question?"], True)
+
+
+def test_a_greeting_alone_does_not_say_where_a_history_goes_on():
+    old = parse_messages([user("Van 7?"), assistant("Hello!"), user("Van 8?"), assistant("In Turin.")])
+    assert compare(old, parse_messages([assistant("Hello!"), user("And now?")])).same == 0
+
+
 # syncing
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        user([{"type": "text", "text": "Where is van 7?"}]),
+        {**user("Where is van 7?"), "name": None, "annotations": []},
+        user(" Where is van 7?\n"),
+    ],
+)
+def test_a_message_is_the_same_however_a_client_writes_it(memory, written):
+    thread = memory.thread(f"chat {next(NAMES)}")
+    thread.sync(TALK)
+    assert thread.sync([written, *TALK[1:]]) == []
+
+
+def test_a_call_is_the_same_with_other_spaces_in_its_arguments(memory):
+    thread = memory.thread("calling")
+    call = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"van": 7, "now": true}'}}
+    again = {**call, "function": {"name": "find", "arguments": '{"van":7,"now":true}'}}
+    talk = [user("Where?"), {"role": "assistant", "content": None, "tool_calls": [call]}, result("c1", "In Lyon.")]
+    thread.sync(talk)
+    assert thread.sync([talk[0], {"role": "assistant", "content": "", "tool_calls": [again]}, talk[2]]) == []
 
 
 def test_resending_the_whole_history_stores_nothing_twice(memory):

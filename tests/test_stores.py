@@ -313,6 +313,24 @@ def summary(first: int, last: int, *sentences: str, thread: str = "boat", method
     return Summary("alice", thread, first, last, sentences, method, NOON)
 
 
+def test_lines_are_found_by_what_they_say_in_whatever_thread_and_never_another_users(store):
+    store.append(OTHER, [said("Hi!")])
+    first = store.append(KEY, [said("Hi!"), said("Hello!", role="assistant")])[0]
+    again = store.append(ThreadKey("alice", "car"), [said("Hi! "), said("Hi?")])[0]
+    store.fork(KEY, 0)
+    assert [line.row for line in store.said("alice", said("Hi!"), 9)] == [again.row, first.row]
+    assert [line.row for line in store.said("alice", said("Hi!"), 1)] == [again.row]
+    assert store.said("carol", said("Hi!"), 9) == []
+
+
+def test_one_thread_is_listed_with_its_branches(store):
+    store.append(KEY, [said("a"), said("b")])
+    store.append(ThreadKey("alice", "car"), [said("c")])
+    branch = store.fork(KEY, 1)
+    assert [info.thread for info in store.threads("alice", KEY.thread)] == [KEY.thread, branch.thread]
+    assert store.threads("alice", "plane") == []
+
+
 def test_summaries_come_by_first_position_then_longest_first(store):
     store.append(KEY, [said(str(n)) for n in range(9)])
     made = dataclasses.replace(summary(0, 3, "b", method="model-1"), made_at=NOON + timedelta(days=1))

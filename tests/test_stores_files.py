@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
+from importlib.resources import files
 from pathlib import Path
 
 import apsw
@@ -130,6 +131,7 @@ FAULTS = {
     "terms of another text": ("UPDATE lines SET terms = x'' WHERE row = 2", "text index", True),
     "terms by other rules": ("UPDATE settings SET value = '0' WHERE name = 'terms'", "text index", True),
     "a summary of nothing": ("INSERT INTO summaries VALUES (1, 5, 9, 'm', '[]', 'now', NULL)", "summaries", True),
+    "a fingerprint of another text": ("UPDATE lines SET fingerprint = 7 WHERE row = 2", "lines", True),
     "a block of nothing": ("INSERT INTO blocks VALUES (1, 3, 0, 1, 5, 9, .5, .5)", "buffers", True),
 }
 
@@ -160,7 +162,7 @@ def test_check_finds_a_damaged_page(tmp_path):
     store.append(KEY, [said(f"line {n} of many") for n in range(2000)])
     store.close()
     with (tmp_path / "chat.db").open("r+b") as file:
-        file.seek(4096 * 20 + 100)
+        file.seek(4096 * 20)  # a page from its header on
         file.write(b"\xff" * 600)
     with closing(open_file(tmp_path / "chat.db")) as damaged:
         try:
@@ -207,20 +209,40 @@ def test_a_file_of_an_older_schema_is_brought_up_and_keeps_its_lines(tmp_path, m
     other.close()
 
 
-def test_summaries_of_a_file_from_before_models_made_some_are_kept(tmp_path, monkeypatch):
-    with monkeypatch.context() as patched:
-        patched.setattr(migrations, "STEPS", migrations.STEPS[:1])
-        patched.setattr(migrations, "VERSION", 1)
-        patched.setattr("backscroll.stores.connection.VERSION", 1)
-        with closing(open_file(tmp_path / "chat.db")) as store:
-            line = store.append(KEY, [said("a")])[0]
-    other = apsw.Connection(str(tmp_path / "chat.db"))
-    values = (0, 0, "extractive-1", '["user: a"]', line.created_at.isoformat())
-    other.execute("INSERT INTO summaries SELECT thread_id, ?, ?, ?, ?, ? FROM threads", values)
-    other.close()
+def test_summaries_of_a_file_from_before_models_made_some_are_kept(tmp_path):
+    with closing(open_file(tmp_path / "new.db")) as store:
+        line = store.append(KEY, [said("a")])[0]
+    with closing(_old_file(tmp_path / "chat.db")) as old:
+        values = (0, 0, "extractive-1", '["user: a"]', line.created_at.isoformat())
+        old.execute("INSERT INTO summaries VALUES (1, ?, ?, ?, ?, ?)", values)
+        old.commit()
     with closing(open_file(tmp_path / "chat.db")) as store:
         assert store.summaries(KEY) == [Summary(*KEY, 0, 0, ("user: a",), "extractive-1", line.created_at)]
-        assert store.check(repair=True)[1:] == []  # beside the line without vectors
+
+
+def test_lines_of_a_file_from_before_fingerprints_are_found_by_what_they_say(tmp_path):
+    _old_file(tmp_path / "chat.db").close()
+    with closing(open_file(tmp_path / "chat.db")) as store:
+        assert [found.id for found in store.said(KEY.user, said("a "), 9)] == ["m"]
+
+
+def _old_file(path):
+    """A file of the first schema, with one line."""
+    old = sqlite3.connect(path)
+    old.executescript(files("backscroll.stores").joinpath("schema.sql").read_text("utf-8"))
+    old.execute(f"PRAGMA application_id = {migrations.APPLICATION_ID}")
+    old.execute("PRAGMA user_version = 1")
+    old.execute("INSERT INTO users (name) VALUES (?)", (KEY.user,))
+    old.execute(
+        "INSERT INTO threads (user_id, name, family_id, head_id, next_position) VALUES (1, ?, 1, 1, 1)", (KEY.thread,)
+    )
+    old.execute(
+        'INSERT INTO lines (user_id, thread_id, position, tokens, "offset", length, role, created_at, id, terms, '
+        "payload) VALUES (1, 1, 0, 3, 0, 0, 'user', '2026-05-01T12:00:00+00:00', 'm', x'', ?)",
+        ('{"role":"user","content":"a"}',),
+    )
+    old.commit()
+    return old
 
 
 def test_a_failing_step_leaves_the_file_as_it_was(tmp_path, monkeypatch):

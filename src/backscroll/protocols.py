@@ -148,8 +148,15 @@ class Store(Protocol):
     def find(self, key: ThreadKey, line_id: str) -> Line | None:
         """The current line that has an id, or None."""
 
-    def threads(self, user: str | None = None) -> list[ThreadInfo]:
-        """All threads, or those of one user, branches included, in the order of users and first lines."""
+    def said(self, user: str, message: Message, max_lines: int) -> list[Line]:
+        """The user's lines that say the same as a message (see `fingerprint`), newest first, current or not."""
+
+    def threads(self, user: str | None = None, family: str | None = None) -> list[ThreadInfo]:
+        """All threads, or those of one user, branches included, in the order of users and first lines.
+
+        Args:
+            family: only the user's thread of this name, with its branches.
+        """
 
     def pinned(self, key: ThreadKey) -> list[Line]:
         """The pinned lines of the thread's current path, in order."""

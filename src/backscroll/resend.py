@@ -5,8 +5,12 @@ Decides only; knows nothing about stores or branches.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice, takewhile
 
+from backscroll.fingerprint import fingerprint, says_the_same
 from backscroll.types import Message
+
+_SURE = 2  # messages in a row that are the same: a greeting alone stands in many places
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,27 +31,37 @@ class Resent:
 def compare(stored: Sequence[Message], resent: Sequence[Message]) -> Resent:
     """Match a resent history with the stored one by content and place.
 
-    A client that only keeps its newest messages resends an end of what is stored: that is no other way.
+    A client that only keeps its newest messages resends an end of what is stored: that is no other way. It may edit one
+    of them too: two messages in a row are enough to know the place.
     """
     same = common(stored, resent)
+    start = 0
     if same == 0 and stored and resent:
-        overlap = _overlap(stored, resent)
-        if overlap:
-            return Resent(len(stored), tuple(resent[overlap:]), differs=False)
-    return Resent(same, tuple(resent[same:]), differs=same < len(stored))
+        start, same = _place(stored, resent)
+    reached = start + same
+    return Resent(reached, tuple(resent[same:]), differs=reached < len(stored))
 
 
 def common(stored: Sequence[Message], resent: Sequence[Message]) -> int:
     """How many messages both begin with."""
     same = 0
-    while same < min(len(stored), len(resent)) and stored[same].payload == resent[same].payload:
+    while same < min(len(stored), len(resent)) and says_the_same(stored[same], resent[same]):
         same += 1
     return same
 
 
-def _overlap(stored: Sequence[Message], resent: Sequence[Message]) -> int:
-    """The longest end of the stored messages that the resent ones begin with, or 0."""
-    for length in range(min(len(stored), len(resent)), 0, -1):
-        if common(stored[-length:], resent[:length]) == length:
-            return length
-    return 0
+def _place(stored: Sequence[Message], resent: Sequence[Message]) -> tuple[int, int]:
+    """Where in the stored messages the resent ones begin, and how many follow each other there; (0, 0) for nowhere.
+
+    The longest run counts, of those the latest; one message alone may stand anywhere, and counts at the end only.
+    """
+    had, told = ([fingerprint(message.payload) for message in messages] for messages in (stored, resent))
+    runs = [(_run(had, start, told), start) for start in range(len(had)) if had[start] == told[0]]
+    known = [(run, start) for run, start in runs if run >= _SURE or start + run == len(had)]
+    run, start = max(known, default=(0, 0))
+    return start, run
+
+
+def _run(had: Sequence[int], start: int, told: Sequence[int]) -> int:
+    pairs = zip(islice(had, start, None), told, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

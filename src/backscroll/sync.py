@@ -36,7 +36,7 @@ def _talk(store: MemoryStore, path: ThreadKey) -> list[Line]:
 
 def _take_known_branch(store: MemoryStore, key: ThreadKey, talk: Sequence[Message]) -> None:
     """Where another branch has more of a resent history than the current one, make it current."""
-    family = [info for info in store.threads(key.user) if info.family == key.thread]
+    family = store.threads(key.user, key.thread)
     if len(family) < 2:
         return
     head = next(info.head for info in family if info.thread == key.thread)

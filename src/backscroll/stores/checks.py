@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import apsw
 
+from backscroll.fingerprint import fingerprint
 from backscroll.stores.connection import rows
 from backscroll.stores.text_index import pack
 from backscroll.terms import VERSION, terms
@@ -62,6 +63,7 @@ def check(database: apsw.Connection, repair: bool) -> list[Finding]:
         _check_lines,
         _check_vectors,
         _check_terms,
+        _check_fingerprints,
         _check_summaries,
         _check_blocks,
     )
@@ -115,6 +117,19 @@ def _check_terms(database: apsw.Connection, repair: bool) -> Iterator[Finding]:
         yield Finding("text index", len(wrong), problem, derived=True, repaired=repair)
     elif wrong:
         yield Finding("text index", len(wrong), "lines have terms that are not theirs", derived=True, repaired=repair)
+
+
+def _check_fingerprints(database: apsw.Connection, repair: bool) -> Iterator[Finding]:
+    wrong = [
+        (right, row)
+        for row, kept, payload in database.execute("SELECT row, fingerprint, payload FROM lines")
+        if kept != (right := fingerprint(json.loads(payload)))
+    ]
+    if wrong:
+        if repair:
+            database.executemany("UPDATE lines SET fingerprint = ? WHERE row = ?", wrong)
+        problem = "lines have fingerprints that are not theirs"
+        yield Finding("lines", len(wrong), problem, derived=True, repaired=repair)
 
 
 def _wrong_terms(database: apsw.Connection) -> Iterator[tuple[int, bytes, int]]:

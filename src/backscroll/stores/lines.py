@@ -13,6 +13,7 @@ from typing import Any
 import apsw
 
 from backscroll.errors import MessageError
+from backscroll.fingerprint import fingerprint
 from backscroll.stores.branches import Branch
 from backscroll.stores.text_index import pack
 from backscroll.terms import terms
@@ -38,6 +39,7 @@ class Draft:
     payload: str
     text: str | None
     metadata: str | None
+    fingerprint: int
 
 
 def draft(message: Message, count_message: Callable[[Message], int]) -> Draft:
@@ -55,6 +57,7 @@ def draft(message: Message, count_message: Callable[[Message], int]) -> Draft:
         payload=_json(message.payload),
         text=None if message.text == message.payload.get("content") else message.text,
         metadata=_json(message.metadata) if message.metadata else None,
+        fingerprint=fingerprint(message.payload),
     )
 
 
@@ -85,7 +88,7 @@ def _inserted(
     assert message.created_at is not None
     database.execute(
         'INSERT INTO lines (user_id, thread_id, position, tokens, "offset", length, role, speaker, created_at, id, '
-        "terms, payload, text, metadata) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "terms, payload, text, metadata, fingerprint) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             branch.user_id,
             branch.thread_id,
@@ -101,6 +104,7 @@ def _inserted(
             one.payload,
             one.text,
             one.metadata,
+            one.fingerprint,
         ),
     )
     return Line(
@@ -162,6 +166,12 @@ def fetch(database: apsw.Connection, rows: Sequence[int]) -> list[Line]:
         marks = ",".join("?" * len(asked))
         found.update((line.row, line) for line in _read(database, f"WHERE l.row IN ({marks})", asked))
     return [found[int(row)] for row in rows if int(row) in found]
+
+
+def said(database: apsw.Connection, user_id: int, fingerprint: int, max_lines: int) -> list[Line]:
+    """A user's lines that say the same, newest first."""
+    where = "WHERE l.user_id = ? AND l.fingerprint = ? ORDER BY l.row DESC LIMIT ?"
+    return list(_read(database, where, (user_id, fingerprint, max_lines)))
 
 
 def pinned(database: apsw.Connection, branch: Branch) -> list[Line]:

@@ -1,17 +1,19 @@
 """Brings a file to the schema that this version reads: ordered steps, applied in one transaction.
 
 Step n (from 0) makes version n + 1 out of version n; a new file goes through all of them. A step that was
-released is never edited. Knows nothing about what the tables mean.
+released is never edited. A step may call `fingerprint(payload)`. Knows nothing else about what the tables mean.
 """
 
+import json
 from importlib.resources import files
 
 import apsw
 
 from backscroll.errors import NotAStoreError
+from backscroll.fingerprint import fingerprint
 
 APPLICATION_ID = 0x426B7363  # "Bksc", in the file's header: `file chat.db` and `PRAGMA application_id` show it
-STEPS = ("schema.sql", "schema-2.sql")
+STEPS = ("schema.sql", "schema-2.sql", "schema-3.sql")
 VERSION = len(STEPS)
 
 
@@ -35,7 +37,12 @@ def identify(connection: apsw.Connection, path: str) -> int:
 
 def migrate(connection: apsw.Connection, path: str) -> None:
     """Apply the missing steps, all or none; called inside a write transaction."""
+    connection.create_scalar_function("fingerprint", _fingerprint, 1)
     for step in STEPS[identify(connection, path) :]:
         connection.execute(files(__package__).joinpath(step).read_text(encoding="utf-8")).fetchall()
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}").fetchall()
     connection.execute(f"PRAGMA user_version = {VERSION}").fetchall()
+
+
+def _fingerprint(*payload: object) -> int:
+    return fingerprint(json.loads(str(payload[0])))

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import apsw
 
 from backscroll.errors import NotFoundError, StoreBusyError
+from backscroll.fingerprint import fingerprint
 from backscroll.stores import branches, checks, deletion, derived, embedding, lines, ranking
 from backscroll.stores.cache import ColumnsCache
 from backscroll.stores.columns import Columns
@@ -119,10 +120,16 @@ class SQLiteStore:
             branch = branches.find_branch(database, key)
             return lines.find(database, branch, [line_id]).get(line_id) if branch else None
 
-    def threads(self, user: str | None = None) -> list[ThreadInfo]:
-        """All threads, or those of one user."""
+    def said(self, user: str, message: Message, max_lines: int) -> list[Line]:
+        """A user's lines that say the same as a message, newest first, in whatever branch."""
         with self._connection.reading() as database:
-            return list_threads(database, user)
+            user_id = branches.find_user(database, user)
+            return [] if user_id is None else lines.said(database, user_id, fingerprint(message.payload), max_lines)
+
+    def threads(self, user: str | None = None, family: str | None = None) -> list[ThreadInfo]:
+        """All threads, or those of one user, or one of them with its branches."""
+        with self._connection.reading() as database:
+            return list_threads(database, user, family)
 
     def pinned(self, key: ThreadKey) -> list[Line]:
         """The pinned lines of the thread, in order."""

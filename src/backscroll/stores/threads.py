@@ -13,6 +13,7 @@ _THREADS = (
     "JOIN threads r ON r.thread_id = t.family_id LEFT JOIN threads p ON p.thread_id = t.parent_id "
     "LEFT JOIN threads h ON h.thread_id = t.head_id "
     "WHERE (t.next_position > 0 OR t.parent_id IS NOT NULL) AND (?1 IS NULL OR u.name = ?1) "
+    "AND (?2 IS NULL OR r.name = ?2) "
     "ORDER BY u.user_id, t.thread_id"
 )
 
@@ -28,13 +29,16 @@ _NEWEST = (
 )
 
 
-def list_threads(database: apsw.Connection, user: str | None) -> list[ThreadInfo]:
+def list_threads(database: apsw.Connection, user: str | None, family: str | None = None) -> list[ThreadInfo]:
     """Threads that ever had a line, and branches, in the order of users and making.
+
+    Args:
+        family: only this thread of the user's, with its branches.
 
     Counts and times are those of the lines that reading the thread by its name gives.
     """
     listed = []
-    for name, thread, parent, fork_position, head, family in rows(database, _THREADS, (user,)):
+    for name, thread, parent, fork_position, head, root in rows(database, _THREADS, (user, family)):
         path = need_branch(database, ThreadKey(name, thread)).path
         lines, tokens, _, first_at = rows(database, _OLDEST, (path,))[0]
         _, last_at = rows(database, _NEWEST, (path,))[0]
@@ -49,7 +53,7 @@ def list_threads(database: apsw.Connection, user: str | None) -> list[ThreadInfo
                 parent=parent,
                 fork_position=fork_position,
                 head=head or thread,
-                family=family,
+                family=root,
             )
         )
     return listed
