@@ -14,7 +14,6 @@ Knows nothing about users, scores or stores.
 import re
 import threading
 import unicodedata
-from collections.abc import Iterator
 from functools import lru_cache
 
 import Stemmer
@@ -47,7 +46,6 @@ STOP_WORDS = frozenset(
 _stemmers = threading.local()  # a Snowball stemmer may not be shared between threads
 
 
-@lru_cache(maxsize=65_536)
 def _stem(word: str) -> str:
     if not hasattr(_stemmers, "english"):
         _stemmers.english = Stemmer.Stemmer("english")
@@ -56,17 +54,22 @@ def _stem(word: str) -> str:
 
 def _fold(text: str) -> str:
     """Fold compatibility forms, case and accents away; é becomes e, Ｆ becomes f."""
+    if text.isascii():
+        return text.lower()
     folded = unicodedata.normalize("NFKC", text).casefold()
     if folded.isascii():
         return folded
     decomposed = unicodedata.normalize("NFD", folded)
     bare = "".join(c for c in decomposed if not "\u0300" <= c <= "\u036f")  # only Latin, Greek, Cyrillic accents:
-    return unicodedata.normalize("NFC", bare)  # the voice marks of kana make other words
+    return unicodedata.normalize("NFC", bare).replace("’", "'")  # the voice marks of kana make other words
 
 
-def _words(text: str) -> Iterator[str]:
-    for match in _WORD.finditer(_fold(text)):
-        yield match.group().replace("’", "'")
+@lru_cache(maxsize=65_536)
+def _terms_of(word: str) -> tuple[str, ...]:
+    """What a folded word is searched by: nothing, a stem, or pairs of characters."""
+    if _IS_UNSPACED.match(word):
+        return tuple(word[i : i + 2] for i in range(len(word) - 1)) or (word,)
+    return () if word in STOP_WORDS else (_stem(word).replace("'", ""),)
 
 
 def topical_words(text: str) -> float:
@@ -87,9 +90,6 @@ def terms(text: str) -> list[str]:
         text: any text; what is not a letter or a digit separates.
     """
     found: list[str] = []
-    for word in _words(text):
-        if _IS_UNSPACED.match(word):
-            found.extend([word[i : i + 2] for i in range(len(word) - 1)] or [word])
-        elif word not in STOP_WORDS:
-            found.append(_stem(word).replace("'", ""))
+    for word in _WORD.findall(_fold(text)):
+        found += _terms_of(word) if len(word) <= _MAX_CHARACTERS else _terms_of.__wrapped__(word)
     return found

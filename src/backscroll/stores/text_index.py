@@ -10,14 +10,13 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
-from struct import Struct
 
 import numpy as np
 from numpy.typing import NDArray
 
 _POSTING = np.dtype([("term", "<u8"), ("frequency", "u1")])
-_PACKED = Struct("<QB")
 _MAX_FREQUENCY = 255
+_FREQUENCIES = [bytes([n]) for n in range(_MAX_FREQUENCY + 1)]
 _MAX_RECENT = 16_384  # postings: looked through one by one, about 8 us a term
 
 Lines = NDArray[np.int32]
@@ -27,14 +26,14 @@ Postings = tuple[Terms, Lines, Frequencies]
 
 
 @lru_cache(maxsize=65_536)
-def _hash(term: str) -> int:
-    return int.from_bytes(hashlib.blake2b(term.encode(), digest_size=8).digest(), "little")
+def _hash(term: str) -> bytes:
+    return hashlib.blake2b(term.encode(), digest_size=8).digest()  # read as a little-endian number
 
 
 def pack(terms: Sequence[str]) -> bytes:
     """A line's terms as they are stored: 9 bytes for each different one, in the order of their first places."""
     counted = Counter(terms)
-    return b"".join(_PACKED.pack(_hash(term), min(n, _MAX_FREQUENCY)) for term, n in counted.items())
+    return b"".join([_hash(term) + _FREQUENCIES[min(n, _MAX_FREQUENCY)] for term, n in counted.items()])
 
 
 class TextIndex:
@@ -62,7 +61,7 @@ class TextIndex:
 
     def postings(self, term: str) -> tuple[Lines, Frequencies]:
         """The lines that have a term, ascending and each once, and how often each has it."""
-        number = np.uint64(_hash(term))
+        number = np.frombuffer(_hash(term), "<u8")[0]
         recent_terms, recent_lines, recent_frequencies = self._settled()
         recent = np.flatnonzero(recent_terms == number)
         place = int(np.searchsorted(self._terms, number))
