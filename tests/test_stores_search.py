@@ -326,7 +326,7 @@ def test_the_rows_whose_signs_differ_least_are_taken_before_cosines_are_computed
     numbers = np.random.default_rng(3)
     for count, dimension in ((1, 7), (500, 64), (70_000, 100)):  # more than are compared at a time
         vectors = numbers.normal(size=(count, dimension)).astype(np.float32)
-        matrix = Matrix(dimension, 0)
+        matrix = Matrix(dimension)
         for part in np.array_split(vectors, 3):
             matrix.extend(encode(part))
         asked = numbers.normal(size=dimension).astype(np.float32)

@@ -1,30 +1,19 @@
 """The columns of the users searched last, kept in RAM and brought up to what the file holds before each search.
 
 What is new is told by the file itself (row numbers, vector numbers, two counters of the user), so that what other
-processes stored, embedded, forked or deleted is seen as well.
+processes stored, embedded, forked or deleted is seen as well. The columns of a user with many lines begin as a snapshot
+that stands beside the store, where there is one that fits.
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from itertools import islice
 
 import apsw
 
 from backscroll.stores.columns import Columns, ThreadRow
+from backscroll.stores.snapshots import Held, Snapshots
 
 _LINES_A_TIME = _VECTORS_A_TIME = 8_192  # bounds the RAM beside the columns while they are filled
-
-
-@dataclass(slots=True)
-class _Held:
-    """One user's columns, and up to where the file was read into them."""
-
-    columns: Columns
-    deletions: int
-    forks: int
-    thread_id: int = 0
-    row: int = 0
-    next_vector: int = 0
 
 
 class ColumnsCache:
@@ -32,11 +21,13 @@ class ColumnsCache:
 
     Args:
         max_bytes: of all columns together; one user's are kept even where they alone take more.
+        snapshots: where columns are kept for other processes; None keeps them nowhere.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, snapshots: Snapshots | None) -> None:
         self._max_bytes = max_bytes
-        self._held: OrderedDict[int, _Held] = OrderedDict()
+        self._snapshots = snapshots
+        self._held: OrderedDict[int, Held] = OrderedDict()
 
     def columns_of(self, database: apsw.Connection, user: str) -> Columns | None:
         """The user's columns as the file is now, in a read transaction; None where there is no such user."""
@@ -47,20 +38,23 @@ class ColumnsCache:
             return None
         user_id, deletions, forks, next_vector = found
         held = self._held.get(user_id)
-        if held is None or held.deletions != deletions:
-            held = _Held(Columns(user_id, user), deletions, forks)
+        if held is None or held.deletions != deletions or held.is_written:
+            begun = self._snapshots.begun(database, user_id, user, deletions) if self._snapshots else None
+            held = begun or Held(Columns(user_id, user), deletions)
         _read_threads(database, held, forks)
         _read_lines(database, held)
         if held.next_vector < next_vector:
             _read_vectors(database, held, next_vector)
         self._keep(user_id, held)
+        if self._snapshots:
+            self._snapshots.keep(database, held)
         return held.columns
 
     def forget(self) -> None:
         """Let go of everything."""
         self._held.clear()
 
-    def _keep(self, user_id: int, held: _Held) -> None:
+    def _keep(self, user_id: int, held: Held) -> None:
         self._held[user_id] = held
         self._held.move_to_end(user_id)
         taken = sum(one.columns.nbytes for one in self._held.values())
@@ -69,7 +63,7 @@ class ColumnsCache:
             taken -= oldest.columns.nbytes
 
 
-def _read_threads(database: apsw.Connection, held: _Held, forks: int) -> None:
+def _read_threads(database: apsw.Connection, held: Held, forks: int) -> None:
     after = held.thread_id if held.forks == forks else 0
     newest = database.execute("SELECT max(thread_id) FROM threads").get or 0
     if after < newest:
@@ -83,7 +77,7 @@ def _read_threads(database: apsw.Connection, held: _Held, forks: int) -> None:
     held.thread_id, held.forks = newest, forks
 
 
-def _read_lines(database: apsw.Connection, held: _Held) -> None:
+def _read_lines(database: apsw.Connection, held: Held) -> None:
     cursor = database.execute(
         "SELECT row, thread_id, position, tokens, length, role, coalesce(speaker, role), created_at, terms "
         "FROM lines WHERE user_id = ? AND row > ? ORDER BY row",
@@ -94,7 +88,7 @@ def _read_lines(database: apsw.Connection, held: _Held) -> None:
         held.row = lines[-1][0]
 
 
-def _read_vectors(database: apsw.Connection, held: _Held, next_vector: int) -> None:
+def _read_vectors(database: apsw.Connection, held: Held, next_vector: int) -> None:
     cursor = database.execute(
         "SELECT row, vector FROM vectors WHERE user_id = ? AND number >= ? ORDER BY number",
         (held.columns.user_id, held.next_vector),

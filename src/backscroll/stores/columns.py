@@ -4,49 +4,21 @@ A line's number is its index in every column; numbers grow with the order of sto
 or queries.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backscroll.stores.branches import OPEN_END
+from backscroll.stores.column import Column
 from backscroll.stores.matrix import Matrix
 from backscroll.stores.text_index import TextIndex
 from backscroll.types import ThreadKey
 
-Number = TypeVar("Number", bound=np.generic)
 _FAMILY_BITS = 32  # a place is family << 32 | position
-
-
-class Column(Generic[Number]):
-    """A (n,) array that grows at its end."""
-
-    def __init__(self, dtype: type[Number]) -> None:
-        self._values = np.empty(0, dtype)
-        self._count = 0
-
-    @property
-    def nbytes(self) -> int:
-        """RAM that it takes, the room to grow included."""
-        return self._values.nbytes
-
-    @property
-    def values(self) -> NDArray[Number]:
-        """The array as it is now."""
-        return self._values[: self._count]
-
-    def extend(self, added: Sequence[Any] | NDArray[Any]) -> None:
-        """Put numbers at the end."""
-        stop = self._count + len(added)
-        if stop > len(self._values):
-            larger = np.empty(stop + stop // 4, self._values.dtype)
-            larger[: self._count] = self.values
-            self._values = larger
-        self._values[self._count : stop] = added
-        self._count = stop
 
 
 class ThreadRow(NamedTuple):
@@ -90,9 +62,9 @@ class View:
     """
 
     def __init__(self) -> None:
-        self.mask = Column(np.bool_)
-        self.before = Column(np.int32)
-        self.behind = Column(np.int32)
+        self.mask = Column(np.empty(0, np.bool_))
+        self.before = Column(np.empty(0, np.int32))
+        self.behind = Column(np.empty(0, np.int32))
         self.count = 0
         self.length = 0
         self.last: dict[int, int] = {}  # of each family, its newest line
@@ -137,29 +109,55 @@ class Columns:
         self.families: list[ThreadKey] = []
         self.speakers: dict[str, int] = {}
         self.roles: dict[str, int] = {}
-        self.row = Column(np.int64)
-        self.thread = Column(np.int32)
-        self.family = Column(np.int32)
-        self.position = Column(np.int32)
-        self.tokens = Column(np.int32)
-        self.length = Column(np.int32)
-        self.speaker = Column(np.int32)
-        self.role = Column(np.int16)
-        self.created_at = Column(np.float64)  # seconds since 1970 UTC
-        self.group = Column(np.int32)  # of the line's passages; -1 while it has none
-        self.group_line = Column(np.int32)
-        self.group_start = Column(np.int32)  # the group's first passage in the matrix
+        self.row = Column(np.empty(0, np.int64))
+        self.thread = Column(np.empty(0, np.int32))
+        self.family = Column(np.empty(0, np.int32))
+        self.position = Column(np.empty(0, np.int32))
+        self.tokens = Column(np.empty(0, np.int32))
+        self.length = Column(np.empty(0, np.int32))
+        self.speaker = Column(np.empty(0, np.int32))
+        self.role = Column(np.empty(0, np.int16))
+        self.created_at = Column(np.empty(0, np.float64))  # seconds since 1970 UTC
+        self.group = Column(np.empty(0, np.int32))  # of the line's passages; -1 while it has none
+        self.group_line = Column(np.empty(0, np.int32))
+        self.group_start = Column(np.empty(0, np.int32))  # the group's first passage in the matrix
         self.index = TextIndex()
         self.matrix: Matrix | None = None
-        self._passages = 0
         self._family_codes: dict[int, int] = {}
         self._view: View | None = None
 
     @property
     def nbytes(self) -> int:
         """RAM taken by all of it but the names."""
-        held = [one.nbytes for one in vars(self).values() if isinstance(one, Column | TextIndex | Matrix)]
-        return sum(held) + (self._view.nbytes if self._view else 0)
+        held = [column.nbytes for column in self.kept().values()]
+        return sum(held) + self.index.recent_nbytes + (self._view.nbytes if self._view else 0)
+
+    def kept(self) -> dict[str, Column[Any]]:
+        """All columns by name, those of the matrix and the text index included."""
+        own = {name: column for name, column in vars(self).items() if isinstance(column, Column)}
+        parts = {f"index.{name}": column for name, column in self.index.columns().items()}
+        if self.matrix is not None:
+            parts |= {f"matrix.{name}": column for name, column in self.matrix.columns().items()}
+        return own | parts
+
+    def take(self, kept: Mapping[str, Column[Any]], speakers: Sequence[str], roles: Sequence[str]) -> None:
+        """Begin with columns that were kept, and the names that their codes stand for."""
+        parts: dict[str, dict[str, Column[Any]]] = {"index": {}, "matrix": {}}
+        for name, column in kept.items():
+            part, _, inner = name.rpartition(".")
+            if part:
+                parts[part][inner] = column
+            else:
+                setattr(self, name, column)
+        self.speakers = {name: code for code, name in enumerate(speakers)}
+        self.roles = {name: code for code, name in enumerate(roles)}
+        self.index = TextIndex(parts["index"])
+        self.matrix = Matrix.of(parts["matrix"]) if parts["matrix"] else None
+
+    @property
+    def passages(self) -> int:
+        """How many vectors there are."""
+        return 0 if self.matrix is None else len(self.matrix)
 
     def set_threads(self, threads: Sequence[ThreadRow]) -> None:
         """Take in new threads, or the old ones as they are after a fork or a switch."""
@@ -198,7 +196,8 @@ class Columns:
             expected: how many will come in all, for the room.
         """
         if self.matrix is None:
-            self.matrix = Matrix(len(stored[0]), expected)
+            self.matrix = Matrix(len(stored[0]))
+            self.matrix.reserve(expected)
         lines = np.searchsorted(self.row.values, np.asarray(rows, np.int64))
         firsts = np.flatnonzero(np.diff(lines, prepend=-1))
         known = len(self.group_line.values)
@@ -206,9 +205,8 @@ class Columns:
             firsts = firsts[1:]  # the line's first passages came with the batch before
         self.group.values[lines[firsts]] = np.arange(known, known + len(firsts))
         self.group_line.extend(lines[firsts])
-        self.group_start.extend(firsts + self._passages)
+        self.group_start.extend(firsts + len(self.matrix))
         self.matrix.extend(stored)
-        self._passages += len(rows)
 
     def view(self) -> View:
         """The lines on the current path of every family."""
@@ -249,10 +247,10 @@ class Columns:
         """Numbers of the passages of some groups in the matrix, and where each group begins among them."""
         starts = self.group_start.values
         firsts = starts[groups].astype(np.int64)
-        if len(starts) == self._passages:  # no line has two
+        if len(starts) == self.passages:  # no line has two
             return firsts, np.arange(len(groups))
         behind = np.minimum(groups + 1, len(starts) - 1)
-        counts = np.where(groups + 1 < len(starts), starts[behind], self._passages) - firsts
+        counts = np.where(groups + 1 < len(starts), starts[behind], self.passages) - firsts
         begins = np.cumsum(counts) - counts
         return np.arange(counts.sum()) + np.repeat(firsts - begins, counts), begins
 
@@ -263,9 +261,9 @@ class Columns:
 
     def groups_of(self, passages: NDArray[np.int64] | None) -> NDArray[np.int64]:
         """The group of each passage, or of all of them."""
-        numbers = np.arange(self._passages) if passages is None else passages
+        numbers = np.arange(self.passages) if passages is None else passages
         starts = self.group_start.values
-        return numbers if len(starts) == self._passages else np.searchsorted(starts, numbers, "right") - 1
+        return numbers if len(starts) == self.passages else np.searchsorted(starts, numbers, "right") - 1
 
     def _stops(self, read_as: dict[int, int]) -> dict[int, int]:
         """For each thread, up to which position its own lines are on the path of its family."""

@@ -63,6 +63,8 @@ class Connection:
 
     Attributes:
         path: the file, or ``:memory:``.
+        is_closed: whether it was closed.
+        is_exclusive: whether the transactions of now are parts of one.
     """
 
     def __init__(self, path: str, busy_timeout_seconds: float) -> None:
@@ -75,8 +77,8 @@ class Connection:
         """
         self.path = path
         self._lock = threading.RLock()
-        self._is_closed = False
-        self._is_exclusive = False
+        self.is_closed = False
+        self.is_exclusive = False
         _check_place(path)
         is_new = path != MEMORY and not os.path.lexists(path)
         with store_errors(path):
@@ -119,7 +121,7 @@ class Connection:
     def writing_derived(self) -> Iterator[apsw.Connection]:
         """All of it or nothing, without waiting for the disk: after a power cut it may be gone."""
         with self._lock:
-            if self._is_exclusive:
+            if self.is_exclusive:
                 with self.writing() as connection:
                     yield connection
                 return
@@ -134,16 +136,16 @@ class Connection:
     def exclusive(self) -> Iterator[None]:
         """The transactions inside are one, of writing; those of other threads and processes wait for its end."""
         with self.writing():
-            was_exclusive, self._is_exclusive = self._is_exclusive, True
+            was_exclusive, self.is_exclusive = self.is_exclusive, True
             try:
                 yield
             finally:
-                self._is_exclusive = was_exclusive
+                self.is_exclusive = was_exclusive
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[apsw.Connection]:
         with self._lock, store_errors(self.path):
-            first, commit, roll_back = _NESTED if self._is_exclusive else (begin, "COMMIT", "ROLLBACK")
+            first, commit, roll_back = _NESTED if self.is_exclusive else (begin, "COMMIT", "ROLLBACK")
             self._connection.execute(first)
             try:
                 yield self._connection
@@ -152,6 +154,11 @@ class Connection:
                 if self._connection.in_transaction:  # a full disk has ended it already
                     self._connection.execute(roll_back)
                 raise
+
+    @property
+    def is_writable_file(self) -> bool:
+        """Whether there is a file, and it can be written."""
+        return self.path != MEMORY and not self._connection.readonly("main")
 
     def wipe(self) -> None:
         """Leave no byte of what was deleted in any of the files.
@@ -170,8 +177,8 @@ class Connection:
     def close(self) -> None:
         """Close the file; closing twice is closing once."""
         with self._lock, store_errors(self.path):
-            if not self._is_closed:
-                self._is_closed = True
+            if not self.is_closed:
+                self.is_closed = True
                 self._connection.close()
 
 

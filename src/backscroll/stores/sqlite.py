@@ -5,6 +5,7 @@ one store, and several processes one file.
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -16,6 +17,7 @@ from backscroll.stores import branches, checks, deletion, derived, embedding, li
 from backscroll.stores.cache import ColumnsCache
 from backscroll.stores.columns import Columns
 from backscroll.stores.connection import Connection, rows
+from backscroll.stores.snapshots import Snapshots
 from backscroll.stores.threads import list_threads
 from backscroll.terms import VERSION
 from backscroll.types import (
@@ -34,6 +36,7 @@ from backscroll.types import (
 
 _DEFAULT_MAX_CACHED_BYTES = 2 * 2**30  # a million lines of 384 numbers
 _DEFAULT_BUSY_TIMEOUT_SECONDS = 30.0
+_DEFAULT_MIN_SNAPSHOT_LINES = 10_000  # reading fewer takes a tenth of a second
 
 
 class SQLiteStore:
@@ -44,6 +47,7 @@ class SQLiteStore:
         count_message: tokens of a message, kept with its line (o200k_base).
         busy_timeout_seconds: how long to wait for another process's transaction before StoreBusyError.
         max_cached_bytes: RAM for the columns that are searched; the users searched last stay in it.
+        min_snapshot_lines: how many lines and vectors more than the last snapshot of a user the next one has.
 
     Raises: StoreError, NotAStoreError, StoreBusyError.
 
@@ -60,11 +64,15 @@ class SQLiteStore:
         *,
         busy_timeout_seconds: float = _DEFAULT_BUSY_TIMEOUT_SECONDS,
         max_cached_bytes: int = _DEFAULT_MAX_CACHED_BYTES,
+        min_snapshot_lines: int = _DEFAULT_MIN_SNAPSHOT_LINES,
     ) -> None:
         self.path = os.fspath(path)
         self._count_message = count_message
         self._connection = Connection(self.path, busy_timeout_seconds)
-        self._cache = ColumnsCache(max_cached_bytes)
+        is_kept = self._connection.is_writable_file
+        self._snapshots = Snapshots(self._connection, min_snapshot_lines) if is_kept else None
+        self._cache = ColumnsCache(max_cached_bytes, self._snapshots)
+        self._appended: Counter[str] = Counter()
 
     # lines
 
@@ -75,7 +83,9 @@ class SQLiteStore:
             return []
         with self._connection.writing() as database:
             _note_terms(database)
-            return lines.append(database, key, branches.growing_branch(database, key), drafts)
+            stored = lines.append(database, key, branches.growing_branch(database, key), drafts)
+        self._appended[key.user] += len(stored)
+        return stored
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -167,7 +177,14 @@ class SQLiteStore:
         return count
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; what was taken in in bulk is made ready for the next process."""
+        if self._snapshots and not self._connection.is_closed:
+            for user, count in self._appended.items():
+                if count >= self._snapshots.min_lines:
+                    with self._connection.reading() as database:
+                        self._cache.columns_of(database, user)
+                    self._snapshots.wait()
+            self._snapshots.wait()
         self._cache.forget()
         self._connection.close()
 
@@ -291,6 +308,8 @@ class SQLiteStore:
                 "run `backscroll check --repair` when it has finished"
             ) from error
         with self._connection.writing() as database:
+            if self._snapshots:
+                self._snapshots.forget_stale(database)
             database.execute("DELETE FROM settings WHERE name = ?", (checks.WIPE_SETTING,))
 
 

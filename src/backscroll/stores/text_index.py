@@ -8,11 +8,14 @@ Knows nothing about scores.
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from backscroll.stores.column import Column
 
 _POSTING = np.dtype([("term", "<u8"), ("frequency", "u1")])
 _MAX_FREQUENCY = 255
@@ -39,18 +42,29 @@ def pack(terms: Sequence[str]) -> bytes:
 class TextIndex:
     """Postings, sorted by term and line; those of the newest lines unsorted, until there are too many."""
 
-    def __init__(self) -> None:
-        self._terms = np.empty(0, np.uint64)  # (t,) sorted, each once
-        self._starts = np.zeros(1, np.int64)  # (t + 1,): postings of term i are starts[i]:starts[i + 1]
-        self._lines = np.empty(0, np.int32)  # (p,)
-        self._frequencies = np.empty(0, np.uint8)  # (p,)
+    def __init__(self, columns: Mapping[str, Column[Any]] | None = None) -> None:
+        """Start empty, or with columns that were kept."""
+        kept = {name: column.values for name, column in (columns or {}).items()}
+        self._terms: Terms = kept.get("terms", np.empty(0, np.uint64))  # (t,) sorted, each once
+        self._starts = kept.get("starts", np.zeros(1, np.int64))  # (t + 1,): of term i are starts[i]:starts[i + 1]
+        self._lines: Lines = kept.get("lines", np.empty(0, np.int32))  # (p,)
+        self._frequencies: Frequencies = kept.get("frequencies", np.empty(0, np.uint8))  # (p,)
         self._recent: list[Postings] = []
+        self._is_mapped = bool(kept)
+
+    def columns(self) -> dict[str, Column[Any]]:
+        """What it is made of, by name; without what is not sorted yet."""
+        arrays = {"terms": self._terms, "starts": self._starts, "lines": self._lines, "frequencies": self._frequencies}
+        return {name: Column(array, len(array), self._is_mapped) for name, array in arrays.items()}
 
     @property
-    def nbytes(self) -> int:
-        """RAM that it takes."""
-        sorted_bytes = self._terms.nbytes + self._starts.nbytes + self._lines.nbytes + self._frequencies.nbytes
-        return sorted_bytes + sum(13 * len(terms) for terms, _, _ in self._recent)
+    def recent_nbytes(self) -> int:
+        """RAM that what is not sorted yet takes."""
+        return sum(13 * len(terms) for terms, _, _ in self._recent)
+
+    def settle(self) -> None:
+        """Sort everything in."""
+        self._settled(0)
 
     def add(self, first: int, packed: Sequence[bytes]) -> None:
         """Take in the terms of consecutive lines, the first of which has the number `first`."""
@@ -75,13 +89,13 @@ class TextIndex:
             np.concatenate([self._frequencies[known], recent_frequencies[recent]]),
         )
 
-    def _settled(self) -> Postings:
+    def _settled(self, max_recent: int = _MAX_RECENT) -> Postings:
         """The unsorted postings in one piece; where they are too many, they are sorted in."""
         if len(self._recent) != 1:
             parts = self._recent or [(self._terms[:0], self._lines[:0], self._frequencies[:0])]
             terms, lines, frequencies = (np.concatenate(part) for part in zip(*parts, strict=True))
             self._recent = [(terms, lines, frequencies)]
-        if len(self._recent[0][0]) > max(_MAX_RECENT, len(self._lines) // 16):
+        if len(self._recent[0][0]) > (max_recent and max(max_recent, len(self._lines) // 16)):
             self._sort_in(*self._recent[0])
             self._recent = [(self._terms[:0].copy(), self._lines[:0].copy(), self._frequencies[:0].copy())]
         return self._recent[0]
@@ -101,3 +115,4 @@ class TextIndex:
         totals[np.searchsorted(self._terms, known)] = counts
         totals[np.searchsorted(self._terms, ordered[firsts])] += added
         self._starts = np.concatenate([[0], np.cumsum(totals)])
+        self._is_mapped = False
