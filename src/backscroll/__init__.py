@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from backscroll.settings import PRESETS, Settings
     from backscroll.stores.in_memory import InMemoryStore
     from backscroll.tools import Tool, Tools
+    from backscroll.tracing import Stopwatch, trace
     from backscroll.types import Hit, Line, Reply, Source, Usage
 
 _HOMES = {
@@ -87,6 +88,7 @@ _HOMES = {
     "backscroll.settings": ("PRESETS", "Settings"),
     "backscroll.stores.in_memory": ("InMemoryStore",),
     "backscroll.tools": ("Tool", "Tools"),
+    "backscroll.tracing": ("Stopwatch", "trace"),
     "backscroll.types": ("Hit", "Line", "Reply", "Source", "Usage"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -128,6 +130,7 @@ __all__ = [
     "ScriptedReply",
     "Settings",
     "Source",
+    "Stopwatch",
     "StoreBusyError",
     "StoreError",
     "Thread",
@@ -139,6 +142,7 @@ __all__ = [
     "open_async",
     "prune",
     "reembed",
+    "trace",
 ]
 
 

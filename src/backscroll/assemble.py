@@ -23,6 +23,7 @@ from backscroll.quoting import QuoteCosts, Quotes, quoted_block, quoted_summary
 from backscroll.repair import repair
 from backscroll.settings import Settings
 from backscroll.tokens import message_tokens, tools_tokens
+from backscroll.tracing import stage
 from backscroll.types import Block, Line, Message, Summary
 
 _IN_PROGRESS_SHARE = 0.75  # of max_tokens: the most that an exchange in progress takes before its oldest calls go
@@ -146,6 +147,7 @@ def fit_prompt(anchors: Sequence[Line], prompt: Sequence[Message], frame: Frame)
     return sorted(kept)
 
 
+@stage("assemble")
 def assemble(parts: Parts, shares: Shares, frame: Frame) -> Assembled:
     """Put the parts together, as much of them as fits.
 

@@ -12,6 +12,7 @@ from itertools import chain, pairwise
 
 from backscroll.errors import EmbedderMismatchError
 from backscroll.protocols import Embedder, Index
+from backscroll.tracing import stage
 from backscroll.types import Line
 
 BATCH_LINES = 256
@@ -22,6 +23,7 @@ _MAX_PASSAGES = 64  # of one line: a pasted book is found by its beginning and i
 Progress = Callable[[int], None]
 
 
+@stage("embed lines")
 def embed_pending(index: Index, embedder: Embedder, user: str | None, progress: Progress | None = None) -> int:
     """Embed the stored lines that have no vectors yet.
 

@@ -11,6 +11,7 @@ from backscroll.context import Context, Report
 from backscroll.prompt import Asked
 from backscroll.quoting import quoted_summary, rendered_line
 from backscroll.tokens import message_tokens, tools_tokens
+from backscroll.tracing import stage
 from backscroll.types import Block, Entry, Line, Source
 
 _MAX_LEFT_OUT = 12  # entries of lines that were considered and are not in
@@ -43,6 +44,7 @@ class Considered:
     notes: tuple[str, ...]
 
 
+@stage("explain")
 def explain(considered: Considered, frame: Frame, labels: Labels) -> Context:
     """Name the reason for every line that is in, and for the nearest ones that are not."""
     made = considered.made

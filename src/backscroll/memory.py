@@ -53,6 +53,7 @@ from backscroll.sync import sync
 from backscroll.terms import terms
 from backscroll.tokens import DEFAULT_VOCABULARY, message_tokens, open_counter
 from backscroll.tools import GivenTools, parse_tools
+from backscroll.tracing import stage
 from backscroll.types import (
     Block,
     Days,
@@ -68,6 +69,7 @@ from backscroll.types import (
     Summary,
     ThreadInfo,
     ThreadKey,
+    Vector,
 )
 from backscroll.window import WindowLimits, window
 
@@ -194,6 +196,7 @@ class Thread:
         self.key = key
         self._store = memory.store
 
+    @stage("append")
     def append(self, messages: Given, embed: bool = True) -> list[Source]:
         """Store messages at the end of the thread.
 
@@ -225,6 +228,7 @@ class Thread:
             self._embed_pending()
         return [line.source for line in lines]
 
+    @stage("context")
     def context(
         self,
         prompt: Prompt = None,
@@ -452,6 +456,7 @@ class Thread:
         labels = Labels(name_of(settings), self.memory.embedder.name, scope)
         return _Asking(settings, frame, self._scope(scope, settings), labels)
 
+    @stage("read")
     def _asked(self, prompt: Prompt, asking: _Asking) -> Asked:
         """The prompt and the newest lines, as many as could be in the window."""
         given = parse_prompt(prompt)
@@ -474,6 +479,7 @@ class Thread:
         messages = tuple(asked.messages[place] for place in kept)
         return replace(asked, messages=messages, lines=tuple(asked.lines[place] for place in kept))
 
+    @stage("window")
     def _window(self, held: Sequence[Line], asked: Asked, shares: Shares, asking: _Asking) -> list[Line]:
         settings = asking.settings
         before = self._without_system_prompt(asked.before, held)
@@ -500,6 +506,7 @@ class Thread:
         system |= {line.row for line in held if line.message.role in INSTRUCTING}
         return [line for line in lines if line.row not in system and not times_replaced(line.message)]
 
+    @stage("summarize")
     def _summary(self, shown: Sequence[Line], asked: Asked, settings: Settings) -> list[Summary]:
         """The summaries of what lies before the window; chunks that left it since are summarized now."""
         newest = asked.before[-1] if asked.before else None
@@ -538,7 +545,7 @@ class Thread:
         vector = None
         try:
             embed_pending(self._store, self.memory.embedder, scope.user)
-            vector = combine(self.memory.embedder.embed([part.text for part in made.parts]), made)
+            vector = _embedded(self.memory.embedder, made)
         except EmbedderError as error:
             if self.memory.on_embedder_error == "raise":
                 raise
@@ -548,6 +555,7 @@ class Thread:
         found = dict.fromkeys(term for part in made.parts for term in terms(part.text))  # each once, in order
         return Query(made.text, vector, tuple(found)[:_MAX_TERMS], tuple(days)), notes
 
+    @stage("recall")
     def _recalled(
         self, asked: Asked, parts: Parts, shares: Shares, asking: _Asking
     ) -> tuple[list[Block], tuple[str, ...]]:
@@ -583,6 +591,7 @@ class Thread:
         minimum = _NO_COSINE if query.vector is None else self.memory.min_similarity(chosen)
         return threshold(found, minimum, max_lines, keep_words=is_hybrid and bool(query.terms))
 
+    @stage("remember")
     def _remember(self, asked: Asked, made: Assembled, settings: Settings) -> None:
         """Keep what was recalled for the next turns, under the position asked at.
 
@@ -601,6 +610,11 @@ class Thread:
         roles = _TALKING if settings.recall_roles == "both" else frozenset({settings.recall_roles})
         user = None if scope == "all" else self.key.user
         return Scope(user, self.key.thread if scope == "thread" else None, roles)
+
+
+@stage("embed query")
+def _embedded(embedder: Embedder, made: Contextualized) -> Vector:
+    return combine(embedder.embed([part.text for part in made.parts]), made)
 
 
 def _day(now: datetime | str | None) -> datetime | None:

@@ -24,6 +24,7 @@ from backscroll.contextualize.plain import blend, none
 from backscroll.contextualize.resolve import trained
 from backscroll.contextualize.values import Contextualized, Contextualizer, Part, Said
 from backscroll.errors import NotFoundError
+from backscroll.tracing import stage
 from backscroll.types import Vector, Vectors
 
 __all__ = ["CONTEXTUALIZERS", "Contextualized", "Contextualizer", "Part", "Said", "combine", "contextualize"]
@@ -31,6 +32,7 @@ __all__ = ["CONTEXTUALIZERS", "Contextualized", "Contextualizer", "Part", "Said"
 CONTEXTUALIZERS: Mapping[str, Contextualizer] = MappingProxyType({"none": none, "blend": blend, "trained": trained})
 
 
+@stage("contextualize")
 def contextualize(message: str, recent: Sequence[Said], name: str = "trained") -> Contextualized:
     """Make a query of a message that may only be understood from the lines before it.
 

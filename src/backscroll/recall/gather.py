@@ -11,6 +11,7 @@ import numpy as np
 
 from backscroll.exchanges import atoms, exchanges
 from backscroll.protocols import Index, Store
+from backscroll.tracing import stage
 from backscroll.types import Block, Line, Ranking, Span, ThreadKey
 
 _AROUND = 16  # positions: how far a call's results, or an exchange, may reach from a recalled line
@@ -34,6 +35,7 @@ def spans_of(ranking: Ranking, asked_at: int, max_tokens: int) -> list[Span]:
     return spans
 
 
+@stage("gather")
 def gather(store: Lines, spans: Sequence[Span], ranking: Ranking, asked_at: int, whole_exchanges: bool) -> list[Block]:
     """Read the lines of spans.
 

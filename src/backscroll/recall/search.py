@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from backscroll.protocols import Index
 from backscroll.terms import terms
+from backscroll.tracing import stage
 from backscroll.types import Candidates, Days, Query, Ranking, Scope
 
 WEIGHT_DENSE, WEIGHT_LEXICAL = 0.5, 0.5
@@ -35,6 +36,7 @@ _ROLES = frozenset({"user", "assistant", "tool", "system", "developer"})
 Column = NDArray[np.float32]
 
 
+@stage("search")
 def search(index: Index, scope: Scope, query: Query, fusion: Literal["hybrid", "dense"]) -> Ranking:
     """Rank the lines of a scope.
 
