@@ -12,7 +12,8 @@ from backscroll.exchanges import atoms, sendable
 from backscroll.messages import parse_message, parse_messages
 from backscroll.prompt import ask_for
 from backscroll.settings import PRESETS, Settings
-from backscroll.summarize import chunks, summarize
+from backscroll.summarize.chunks import chunks
+from backscroll.summarize.extractive import summarize
 from backscroll.tokens import open_counter
 from backscroll.types import Block, Span
 from chats import (

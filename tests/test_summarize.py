@@ -1,13 +1,13 @@
 """A rolling summary without a model: word for word, only appended to, old chunks merged by fours."""
 
 import itertools
-from functools import partial
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from backscroll.exchanges import atoms, exchanges
-from backscroll.summarize import CHUNK_TOKENS, FAN_IN, METHOD, SUMMARY_TOKENS, chunks, cover, merge, summarize
+from backscroll.summarize.chunks import CHUNK_TOKENS, FAN_IN, chunks, cover, quarters, span_of, split
+from backscroll.summarize.extractive import METHOD, SUMMARY_TOKENS, merge, summarize
 from backscroll.tokens import open_counter
 from chats import assistant, calls, chats, lines_of, result, turns, user
 
@@ -77,13 +77,16 @@ def test_figures_and_names_are_told_before_small_talk_and_questions():
 
 
 @given(st.integers(0, 90), st.integers(0, 200))
-def test_a_cover_tells_each_chunk_before_the_window_once_in_few_summaries(exchanges_count, before):
+def test_a_cover_tells_each_chunk_before_the_window_once_in_few_runs(exchanges_count, before):
     parts = [summarize(chunk, count) for chunk in chunks(lines_of(turns(exchanges_count)))]
     left = [part for part in parts if part.last < before]
-    covering = cover(parts, before, partial(merge, count=count))
-    assert [summary.first for summary in covering[:1]] == [part.first for part in left[:1]]
-    assert [summary.last for summary in covering[-1:]] == [part.last for part in left[-1:]]
-    assert all(a.last + 1 == b.first for a, b in itertools.pairwise(covering))
+    covering = cover(parts, before)
+    assert list(itertools.chain.from_iterable(covering)) == left
+    sizes = [len(run) for run in covering]
+    assert sizes == sorted(sizes, reverse=True)
+    assert all(
+        [part for quarter in quarters(run) for part in quarter] == (run if len(run) > 1 else []) for run in covering
+    )
     digits, rest = 0, len(left)
     while rest:  # as many as the digits of their number in base four add up to
         rest, digit = divmod(rest, FAN_IN)
@@ -97,3 +100,14 @@ def test_four_neighbors_become_one_of_the_same_size():
     assert (merged.first, merged.last) == (parts[0].first, parts[-1].last)
     assert set(merged.sentences) <= {sentence for part in parts for sentence in part.sentences}
     assert sum(count(sentence) + 1 for sentence in merged.sentences) <= SUMMARY_TOKENS
+
+
+def test_a_run_that_is_not_made_is_split_as_far_as_parts_of_it_are():
+    parts = [summarize(chunk, count) for chunk in chunks(lines_of(turns(300)))][:16]
+    [run] = cover(parts, parts[-1].last + 1)
+    made = {span_of(run[4:8]), span_of(run[8:9])}
+    pieces = split(run, lambda piece: span_of(piece) in made)
+    assert [len(piece) for piece in pieces] == [4, 4, 1, 1, 1, 1, 4]
+    assert [part for piece in pieces for part in piece] == run
+    assert split(run, lambda piece: False) == [run]
+    assert split(run, lambda piece: True) == [run]

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from backscroll.stores.in_memory import InMemoryStore
     from backscroll.tools import Tool, Tools
     from backscroll.tracing import Stopwatch, trace
-    from backscroll.types import Hit, Line, Reply, Source, Usage
+    from backscroll.types import Hit, Line, Reply, Source, Summary, Usage
 
 _HOMES = {
     "backscroll.api": ("open", "open_async", "prune", "reembed"),
@@ -89,7 +89,7 @@ _HOMES = {
     "backscroll.stores.in_memory": ("InMemoryStore",),
     "backscroll.tools": ("Tool", "Tools"),
     "backscroll.tracing": ("Stopwatch", "trace"),
-    "backscroll.types": ("Hit", "Line", "Reply", "Source", "Usage"),
+    "backscroll.types": ("Hit", "Line", "Reply", "Source", "Summary", "Usage"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -133,6 +133,7 @@ __all__ = [
     "Stopwatch",
     "StoreBusyError",
     "StoreError",
+    "Summary",
     "Thread",
     "Tool",
     "Tools",

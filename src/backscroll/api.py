@@ -10,6 +10,7 @@ from backscroll.context import Context
 from backscroll.llm import GivenLLM
 from backscroll.memory import Memory
 from backscroll.messages import parse_messages
+from backscroll.prompts import GivenPrompts
 from backscroll.protocols import Embedder
 from backscroll.settings import Settings
 from backscroll.types import Message
@@ -22,7 +23,8 @@ def open(
     embedder: str | Embedder | None = None,
     preset: str | Settings = "backscroll",
     on_embedder_error: Literal["raise", "words"] = "raise",
-    llm: GivenLLM | None = None,
+    llm: GivenLLM | Mapping[str, GivenLLM] | None = None,
+    prompts: GivenPrompts | None = None,
 ) -> Memory:
     """Open a memory, and make it where there is none.
 
@@ -32,14 +34,18 @@ def open(
             embedder; None takes the one that made the stored vectors, ``local`` for a new file.
         preset: name of a preset, or settings, for the contexts that name none.
         on_embedder_error: ``raise``, or go on by ``words`` alone and say so in the report.
-        llm: who answers where `Thread.reply` is called: ``openai:MODEL``, ``openai:MODEL@BASE_URL``, an LLM, or a
-            function of messages; None for a memory that only remembers.
+        llm: who answers where `Thread.reply` is called, and writes the summaries in the background: ``openai:MODEL``,
+            ``openai:MODEL@BASE_URL``, or an LLM; a function of messages, which only answers; a dict of those for
+            ``reply`` and ``summary``; None for a memory that only remembers.
+        prompts: files of your own in place of the shipped ones, by what they are for: ``summary``.
 
     Raises: StoreError when the file cannot be used; EmbedderMismatchError when its vectors are another embedder's;
         ModelNotFoundError when the embedder's model is not on this machine; NotFoundError for an unknown name;
         LLMError when the language model's package or key is missing.
     """
-    return open_memory(url, embedder=embedder, preset=preset, on_embedder_error=on_embedder_error, llm=llm)
+    return open_memory(
+        url, embedder=embedder, preset=preset, on_embedder_error=on_embedder_error, llm=llm, prompts=prompts
+    )
 
 
 def open_async(
@@ -48,10 +54,13 @@ def open_async(
     embedder: str | Embedder | None = None,
     preset: str | Settings = "backscroll",
     on_embedder_error: Literal["raise", "words"] = "raise",
-    llm: GivenLLM | None = None,
+    llm: GivenLLM | Mapping[str, GivenLLM] | None = None,
+    prompts: GivenPrompts | None = None,
 ) -> AsyncMemory:
     """As `open`, with a face whose methods are awaited; the work is done in threads."""
-    return AsyncMemory(open(url, embedder=embedder, preset=preset, on_embedder_error=on_embedder_error, llm=llm))
+    return AsyncMemory(
+        open(url, embedder=embedder, preset=preset, on_embedder_error=on_embedder_error, llm=llm, prompts=prompts)
+    )
 
 
 def reembed(

@@ -70,6 +70,7 @@ class AsyncThread:
         )
 
     lines = _awaited(Thread.lines)
+    summaries = _awaited(Thread.summaries)
     pin = _awaited(Thread.pin)
     unpin = _awaited(Thread.unpin)
     delete = _awaited(Thread.delete)
@@ -121,6 +122,8 @@ class AsyncMemory:
     delete = _awaited(Memory.delete)
     embed = _awaited(Memory.embed)
     reembed = _awaited(Memory.reembed)
+    summarize = _awaited(Memory.summarize)
+    wait = _awaited(Memory.wait)
     check = _awaited(Memory.check)
     close = _awaited(Memory.close)
 

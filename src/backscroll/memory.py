@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
-from functools import partial
 from types import TracebackType
 from typing import Any, Literal, overload
 
@@ -47,11 +46,11 @@ from backscroll.reply import (
     said,
     stored_reply,
 )
+from backscroll.rolling import Rolling
 from backscroll.settings import Settings, name_of, open_preset
-from backscroll.summarize import METHOD, chunks, cover, merge, summarize
 from backscroll.sync import sync
 from backscroll.terms import terms
-from backscroll.tokens import DEFAULT_VOCABULARY, message_tokens, open_counter
+from backscroll.tokens import message_tokens, open_counter
 from backscroll.tools import GivenTools, parse_tools
 from backscroll.tracing import stage
 from backscroll.types import (
@@ -76,6 +75,7 @@ from backscroll.window import WindowLimits, window
 Given = Mapping[str, Any] | Message | Iterable[Mapping[str, Any] | Message]
 Prompt = str | Mapping[str, Any] | Message | None
 ScopeName = Literal["thread", "user", "all"]
+Notes = tuple[str, ...]  # what was done otherwise, in words, for the report
 Calibrate = Callable[[Embedder], Mapping[float, float]]  # percentile -> cosine between unrelated lines
 
 DEFAULT_USER = "default"
@@ -99,6 +99,7 @@ class Memory:
         settings: Settings | None = None,
         on_embedder_error: Literal["raise", "words"] = "raise",
         llm: LLM | None = None,
+        rolling: Rolling | None = None,
     ) -> None:
         """Take the parts; see `backscroll.open` for what each argument means."""
         self.store = store
@@ -106,6 +107,7 @@ class Memory:
         self.settings = settings or open_preset("backscroll")
         self.on_embedder_error = on_embedder_error
         self.llm = llm
+        self.rolling = rolling or Rolling(store)
         self._calibrate = calibrate
 
     def thread(self, name: str, user: str = DEFAULT_USER) -> "Thread":
@@ -141,12 +143,38 @@ class Memory:
         self.store.put_setting("embedder", self.embedder.name)
         return self.embed(progress)
 
+    def summarize(self, user: str | None = None, thread: str | None = None, progress: Progress | None = None) -> int:
+        """Let the language model write the summaries that are missing now, without waiting for a context to ask.
+
+        Args:
+            user, thread: whose, and of which thread; None for all.
+            progress: told 1 after each summary.
+
+        Returns: how many were made; those that another process is making are left to it.
+        Raises: LLMError where there is no model, or it fails: what was made before is kept. NotFoundError.
+        """
+        if not self.rolling.has_model:
+            raise LLMError("no language model writes summaries here: open the memory with one, as llm='openai:MODEL'")
+        infos = [info for info in self.store.threads(user) if info.parent is None and thread in (None, info.thread)]
+        if not infos and (user, thread) != (None, None):
+            raise NotFoundError(f"there is no thread {thread!r} of user {user!r}")
+        self.rolling.wait()
+        return sum(self.rolling.make(ThreadKey(info.user, info.thread), progress=progress) for info in infos)
+
+    def wait(self, timeout_seconds: float | None = None) -> bool:
+        """Wait until nothing is done in the background: for programs that end, and tests.
+
+        Returns: whether it came to that in time.
+        """
+        return self.rolling.wait(timeout_seconds)
+
     def check(self, repair: bool = False) -> list[Finding]:
         """Compare what is derived with the lines, and with `repair` rebuild it; vectors are made by `embed`."""
         return self.store.check(repair)
 
     def close(self) -> None:
-        """Close the store and let go of the models."""
+        """Close the store and let go of the models; what is done in the background is stopped, and goes on later."""
+        self.rolling.close()
         self.store.close()
         self.embedder.close()
         if self.llm is not None:
@@ -260,12 +288,12 @@ class Thread:
         last = self._last(held, asked, asking.frame)
         shares = divide(held, last.messages, asking.frame)
         shown = self._window(held, last, shares, asking)
-        told = self._summary(shown, last, asking.settings)
+        told, notes = self._summary(shown, last, asking.settings)
         parts = Parts(anchors=_others(held, shown), summary=told, window=shown, prompt=last.messages)
-        blocks, notes = self._recalled(last, parts, shares, asking)
+        blocks, remarks = self._recalled(last, parts, shares, asking)
         made = assemble(replace(parts, recalled=blocks), shares, asking.frame)
         self._remember(last, made, asking.settings)
-        return explain(Considered(made, last, blocks, notes), asking.frame, asking.labels)
+        return explain(Considered(made, last, blocks, (*notes, *remarks)), asking.frame, asking.labels)
 
     @overload
     def reply(
@@ -366,6 +394,10 @@ class Thread:
     def lines(self, first: int = 0, last: int | None = None) -> list[Line]:
         """The stored lines of the current path, in order, from position `first` to `last`, both included."""
         return self._store.read(self.key, first, _ALL if last is None else last)
+
+    def summaries(self) -> list[Summary]:
+        """All summaries that are kept of the current path: by first position, then longest first."""
+        return self.memory.rolling.summaries(self.key)
 
     def pin(self, position: int) -> Line:
         """Keep a line in every context from now on. Raises: NotFoundError; MessageError for a call or its result."""
@@ -507,37 +539,15 @@ class Thread:
         return [line for line in lines if line.row not in system and not times_replaced(line.message)]
 
     @stage("summarize")
-    def _summary(self, shown: Sequence[Line], asked: Asked, settings: Settings) -> list[Summary]:
-        """The summaries of what lies before the window; chunks that left it since are summarized now."""
+    def _summary(self, shown: Sequence[Line], asked: Asked, settings: Settings) -> tuple[list[Summary], Notes]:
+        """The summaries of what lies before the window, and what is to be noted of them."""
         newest = asked.before[-1] if asked.before else None
         if settings.summary_share == 0 or newest is None:
-            return []
+            return [], ()
         if newest.offset + newest.tokens < settings.summary_trigger_tokens:
-            return []
-        keep = partial(self._kept, self._store.deletions(self.key.user))
-        stored = self._store.summaries(self.key)
-        single = self._without_gaps([summary for summary in stored if summary.method == METHOD], keep)
-        covered = single[-1].last + 1 if single else 0
+            return [], ()
         before = shown[0].position if shown else asked.at
-        left = self._store.read(self.key, covered, before + FIRST_LINES) if covered < before else []
-        gone = [chunk for chunk in chunks(left) if chunk[-1].position < before]
-        single += [keep(summarize(chunk, _stored_count)) for chunk in gone]
-        return cover(single, before, partial(_merged, {(one.first, one.last): one for one in stored}, keep))
-
-    def _without_gaps(self, summaries: Sequence[Summary], keep: Callable[[Summary], Summary]) -> list[Summary]:
-        """The summaries of single chunks; one that went with a deleted line is made anew of the rest."""
-        told: list[Summary] = []
-        for summary in summaries:
-            covered = told[-1].last + 1 if told else 0
-            left = self._store.read(self.key, covered, summary.first - 1) if covered < summary.first else []
-            told += [keep(summarize(left, _stored_count))] if left else []
-            told.append(summary)
-        return told
-
-    def _kept(self, deletions: str, summary: Summary) -> Summary:
-        """The summary, stored unless lines went since its own were read."""
-        self._store.add_summary(summary, deletions)
-        return summary
+        return self.memory.rolling.told(self.key, before, settings.summary_trigger_tokens)
 
     def _query(self, made: Contextualized, scope: Scope, days: Sequence[Days]) -> tuple[Query, list[str]]:
         """The vector, the terms and the days of a query; pending lines are embedded first, to be found by it."""
@@ -624,23 +634,10 @@ def _day(now: datetime | str | None) -> datetime | None:
         raise MessageError(f"now is a datetime or ISO 8601 text, not {now!r}") from error
 
 
-def _merged(
-    stored: Mapping[tuple[int, int], Summary], keep: Callable[[Summary], Summary], parts: Sequence[Summary]
-) -> Summary:
-    """The summary of several in a row: the stored one, or it is made and kept."""
-    found = stored.get((parts[0].first, parts[-1].last))
-    return found or keep(merge(parts, _stored_count))
-
-
 def _others(held: Sequence[Line], shown: Sequence[Line | None]) -> list[Line]:
     """Lines that the window or the prompt does not show in their own place."""
     rows = {line.row for line in shown if line}
     return [line for line in held if line.row not in rows]
-
-
-def _stored_count(text: str) -> int:
-    """Tokens of a text by the counter that stored lines are counted by, whatever model is asked for."""
-    return open_counter(DEFAULT_VOCABULARY).count(text)
 
 
 def _beside(block: Block, asked: Sequence[Line | None]) -> Block:

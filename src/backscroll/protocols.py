@@ -77,6 +77,9 @@ class Embedder(Protocol):
 class LLM(Protocol):
     """Answers messages.
 
+    One that has a true `is_concurrent` too may be asked by several threads at once: given for everything, it is also
+    asked in the background. Any other is asked for replies alone, unless it is named for more.
+
     Attributes:
         model: whose tokens are counted, as `backscroll.tokens.open_counter` takes it; None counts as o200k_base.
     """

@@ -15,17 +15,16 @@ from itertools import takewhile
 from types import TracebackType
 from typing import Any
 
+from backscroll.answer import checked
 from backscroll.context import Context
 from backscroll.errors import (
     BudgetError,
     ContextTooLongError,
-    CutOffReplyError,
-    EmptyReplyError,
     LLMError,
     LLMUnavailableError,
     MessageError,
 )
-from backscroll.messages import is_empty, parse_message
+from backscroll.messages import parse_message
 from backscroll.protocols import LLM
 from backscroll.tools import Tools
 from backscroll.types import Line, Message, Reply, ReplyOptions, Source, Usage
@@ -34,7 +33,6 @@ PARTIAL = "partial"  # in a line's metadata: the caller left before the reply's 
 ABANDONED = (GeneratorExit, KeyboardInterrupt)  # the caller leaves: what was received is stored
 _SHRUNK_SHARE = 0.75  # of what the model says it takes: counts differ, and the reply needs room
 _SHRUNK_BLINDLY = 0.5  # of what was sent, where it does not say
-_CUT_OFF = ("length", "content_filter", "max_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,19 +252,6 @@ def ask(replying: Replying, context: Context, received: list[str]) -> Generator[
     if reply is None:
         raise LLMUnavailableError("the stream ended without a reply", received="".join(received))
     return checked(reply)
-
-
-def checked(reply: Reply) -> Reply:
-    """The reply, if it is one that may be stored. Raises: CutOffReplyError, EmptyReplyError."""
-    if reply.finish_reason in _CUT_OFF:
-        raise CutOffReplyError(
-            f"the reply was cut off ({reply.finish_reason}): allow the model a longer reply, or ask for less",
-            reply.finish_reason,
-            reply.text,
-        )
-    if is_empty(reply.message):
-        raise EmptyReplyError("the model answered nothing: ask again, or look at what was sent")
-    return reply
 
 
 def _fit_less(exchange: Exchange, replying: Replying, context: Context, refused: ContextTooLongError) -> Context:

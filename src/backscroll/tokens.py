@@ -143,6 +143,11 @@ def open_counter(model: str | None = None) -> TokenCounter:
     return _opened(DEFAULT_VOCABULARY if model is None else model)
 
 
+def count_stored(text: str) -> int:
+    """Tokens of a text by the counter that stored lines are counted by, whatever model is asked for."""
+    return open_counter(DEFAULT_VOCABULARY).count(text)
+
+
 @lru_cache(maxsize=32)
 def _opened(model: str) -> TokenCounter:
     if model in _VOCABULARIES:

@@ -10,16 +10,19 @@ from typing import Literal
 from backscroll.contextualize import CONTEXTUALIZERS, Said, combine, contextualize
 from backscroll.embedders import model_files, open_embedder
 from backscroll.embedders.calibration import calibrate
-from backscroll.errors import BackscrollError, EmbedderMismatchError
+from backscroll.errors import BackscrollError, EmbedderMismatchError, NotFoundError
 from backscroll.llm import GivenLLM, open_llm
 from backscroll.memory import Memory
-from backscroll.protocols import Embedder, MemoryStore
+from backscroll.prompts import GivenPrompts, open_prompts
+from backscroll.protocols import LLM, Embedder, MemoryStore
+from backscroll.rolling import Rolling
 from backscroll.settings import Settings, open_preset
 from backscroll.stores import open_store
 from backscroll.tokens import DEFAULT_VOCABULARY, message_tokens, open_counter
 from backscroll.types import Message, Vector
 
 DEFAULT_EMBEDDER = "local"
+LLM_PURPOSES = ("reply", "summary")
 
 
 def open_memory(
@@ -28,11 +31,13 @@ def open_memory(
     embedder: str | Embedder | None = None,
     preset: str | Settings = "backscroll",
     on_embedder_error: Literal["raise", "words"] = "raise",
-    llm: GivenLLM | None = None,
+    llm: GivenLLM | Mapping[str, GivenLLM] | None = None,
+    prompts: GivenPrompts | None = None,
 ) -> Memory:
     """Open a memory: see `backscroll.open`."""
     settings = preset if isinstance(preset, Settings) else open_preset(preset)
-    answering = None if llm is None else open_llm(llm)
+    llms = _llms(llm)
+    told = open_prompts(prompts)
     url = os.fspath(url)
     if not Path(url).exists() and (embedder is None or isinstance(embedder, str)):
         shared_embedder(embedder or DEFAULT_EMBEDDER)  # what is missing must be said before a file is made
@@ -42,7 +47,8 @@ def open_memory(
     except BackscrollError:
         store.close()
         raise
-    return Memory(store, chosen, percentiles, settings, on_embedder_error, answering)
+    rolling = Rolling(store, llms.get("summary"), told["summary"])
+    return Memory(store, chosen, percentiles, settings, on_embedder_error, llms.get("reply"), rolling)
 
 
 def open_for_reembedding(url: str | os.PathLike[str], embedder: str | Embedder) -> Memory:
@@ -102,6 +108,19 @@ def cache_folder() -> Path:
 def percentiles(embedder: Embedder) -> Mapping[float, float]:
     """What cosine unrelated lines have, per percentile."""
     return calibrate(embedder).unrelated_percentiles
+
+
+def _llms(given: GivenLLM | Mapping[str, GivenLLM] | None) -> dict[str, LLM]:
+    """Who is asked for what: one LLM for everything where several threads may ask it at once, else for replies."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        opened = open_llm(given)
+        return dict.fromkeys(LLM_PURPOSES if getattr(opened, "is_concurrent", False) else LLM_PURPOSES[:1], opened)
+    unknown = sorted(set(given) - set(LLM_PURPOSES))
+    if unknown:
+        raise NotFoundError(f"no language model is for {unknown[0]!r}: there are {', '.join(LLM_PURPOSES)}")
+    return {purpose: open_llm(one) for purpose, one in given.items()}
 
 
 def _embedder(store: MemoryStore, url: str, asked: str | Embedder | None) -> Embedder:

@@ -25,6 +25,7 @@ COMMANDS = {
     "export": ("backscroll.cli.writing:export", "Write lines as JSONL that can be imported again."),
     "delete": ("backscroll.cli.deleting:delete", "Delete a user, a thread or a line, with their bytes."),
     "check": ("backscroll.cli.upkeep:check", "Compare what is derived with the lines, and repair it."),
+    "summarize": ("backscroll.cli.upkeep:summarize", "Let a language model write the summaries that are missing."),
     "reembed": ("backscroll.cli.upkeep:reembed", "Make all vectors anew, by another embedder."),
     "serve": ("backscroll.cli.serve:serve", "Serve a memory: a proxy for chat clients, REST, the web page."),
     "evaluate": ("backscroll.cli.evaluating:evaluate", "Measure recall, or rewriting, on files with gold answers."),

@@ -1,4 +1,4 @@
-"""`backscroll check`, `reembed` and `setup-model`: what is derived is made again, what is missing is fetched."""
+"""`backscroll check`, `summarize`, `reembed`, `setup-model`: what is derived is made, what is missing is fetched."""
 
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -7,11 +7,23 @@ import click
 
 from backscroll import wiring
 from backscroll.cli.interrupting import noted_interrupts
-from backscroll.cli.options import counted, db_option, existing_lines, existing_memory, json_option, json_text
+from backscroll.cli.options import (
+    counted,
+    db_option,
+    existing_lines,
+    existing_memory,
+    json_option,
+    json_text,
+    need_thread,
+    only_user,
+    thread_option,
+)
 from backscroll.cli.outcome import Interrupted
 from backscroll.cli.screen import number_column, print_table, progress_bar, table
 from backscroll.memory import Memory
 from backscroll.types import Finding
+
+_LLM = "Who writes: openai:MODEL, openai:MODEL@BASE_URL."
 
 
 @click.command(epilog="Example: backscroll check --db chat.db --repair")
@@ -40,6 +52,30 @@ def check(ctx: click.Context, db: str, repair: bool, as_json: bool) -> None:
         click.echo("all is well")
     if not all(finding.repaired for finding in findings):
         ctx.exit(1)
+
+
+@click.command(epilog="Example: backscroll summarize --db chat.db --llm openai:gpt-5-mini")
+@db_option
+@click.option("--llm", metavar="NAME", envvar="BACKSCROLL_LLM", show_envvar=True, required=True, help=_LLM)
+@click.option("--user", metavar="USER", help="Whose threads. [default: everybody's]")
+@thread_option
+@click.option("--prompt", metavar="FILE", help="What the model is told, in place of the shipped prompt.")
+def summarize(db: str, llm: str, user: str | None, thread: str | None, prompt: str | None) -> None:
+    """Let a language model write the summaries that are missing, now.
+
+    Old lines are sent to it. It may be interrupted: what was made is kept, and the same command goes on.
+    """
+    store = existing_lines(db)
+    try:
+        named = None if user is None and thread is None else only_user(store, user)
+        if named is not None and thread is not None:
+            need_thread(store, named, thread)
+    finally:
+        store.close()
+    prompts = None if prompt is None else {"summary": prompt}
+    with wiring.open_memory(db, llm={"summary": llm}, prompts=prompts) as memory:
+        made = _write(memory, named, thread)
+    click.echo(f"{counted(made, 'summary', 'summaries')} made by {llm}")
 
 
 @click.command(epilog="Example: backscroll reembed --db chat.db --embedder hashing")
@@ -89,6 +125,22 @@ def _embed(memory: Memory, embed: Callable[[Callable[[int], None]], int]) -> int
                 raise Interrupted(f"{told}; run the same command again, or `check --repair`, to go on")
 
         return embed(note)
+
+
+def _write(memory: Memory, user: str | None, thread: str | None) -> int:
+    """Let the model write, with a bar. Raises: Interrupted, between two summaries."""
+    with noted_interrupts() as is_interrupted, progress_bar("summarizing", None, nouns="summaries") as bar:
+        made = 0
+
+        def note(number: int) -> None:
+            nonlocal made
+            made += number
+            bar.reach(made, None)
+            if is_interrupted():
+                told = counted(made, "summary", "summaries")
+                raise Interrupted(f"{told} made and kept; run the same command again to go on")
+
+        return memory.summarize(user, thread, note)
 
 
 def _print_findings(findings: list[Finding]) -> None:

@@ -49,6 +49,7 @@ class OpenAILLM:
     Raises: LLMError when the extra or the key is missing, or base_url is no http address or carries a password.
     """
 
+    is_concurrent = True
     model: str | None
 
     def __init__(

@@ -1,12 +1,8 @@
-"""Lines that left the window -> a rolling summary, without a language model.
+"""A chunk, or summaries in a row -> the most telling sentences, word for word: without a language model.
 
-The thread is cut into chunks of whole exchanges, `CHUNK_TOKENS` each, on boundaries that depend on its lines alone.
-A chunk that has left the window becomes a summary of its most telling sentences, word for word. Four neighbors in a
-row become one summary of a higher level when the fourth is there, so that a long thread has a few of each level:
-what is old is told in fewer words. Chunks are only ever appended behind what stands; the same lines always give the
-same summaries.
-Source of the sentence score: the mean log frequency of its terms in the chunk, after SumBasic (Nenkova and
-Vanderwende 2005); unlike there, nothing is re-weighted after a choice, and figures and names count more.
+The same lines always give the same summary. Source of the sentence score: the mean log frequency of its terms in the
+chunk, after SumBasic (Nenkova and Vanderwende 2005); unlike there, nothing is re-weighted after a choice, and figures
+and names count more.
 """
 
 import math
@@ -14,36 +10,16 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from backscroll.exchanges import atoms, exchanges
 from backscroll.terms import terms
 from backscroll.types import Line, Summary
 
 METHOD, METHOD_MERGED = "extractive-1", "extractive-1 merged"
-CHUNK_TOKENS = 500
 SUMMARY_TOKENS = 60  # of one summary, at any level
-FAN_IN = 4
 
 _SENTENCE = re.compile(r"[^.!?。！？\n]+(?:[.!?。！？]+|\n|$)")
 _MIN_TERMS, _MAX_CHARACTERS = 3, 300
 
 Counting = Callable[[str], int]
-
-
-def chunks(lines: Sequence[Line]) -> list[Sequence[Line]]:
-    """The whole chunks in lines that begin where a chunk begins; the open one at the end is left out.
-
-    A chunk ends where an exchange does; one that would be twice too long ends at any message, or call with results.
-    """
-    whole: list[Sequence[Line]] = []
-    start = 0
-    payloads = [line.message.payload for line in lines]
-    opening = {exchange.start for exchange in exchanges(payloads)}
-    for atom in atoms(payloads):
-        held = lines[atom.start].offset - lines[start].offset
-        if held >= (CHUNK_TOKENS if atom.start in opening else 2 * CHUNK_TOKENS):
-            whole.append(lines[start : atom.start])
-            start = atom.start
-    return whole
 
 
 def summarize(lines: Sequence[Line], count: Counting) -> Summary:
@@ -85,23 +61,6 @@ def merge(summaries: Sequence[Summary], count: Counting) -> Summary:
         method=METHOD_MERGED,
         created_at=last.created_at,
     )
-
-
-def cover(parts: Sequence[Summary], before: int, merged: Callable[[Sequence[Summary]], Summary]) -> list[Summary]:
-    """The fewest summaries that tell all whole chunks before a position: old ones merged, by fours.
-
-    Args:
-        parts: the summaries of single chunks, in order, without a gap.
-        before: position where the window starts.
-        merged: `merge`, or where its result is kept already.
-    """
-    level = [part for part in parts if part.last < before]
-    rest: list[Summary] = []
-    while len(level) >= FAN_IN:
-        full = len(level) - len(level) % FAN_IN
-        rest = [*level[full:], *rest]
-        level = [merged(level[i : i + FAN_IN]) for i in range(0, full, FAN_IN)]
-    return [*level, *rest]
 
 
 def _sentences(line: Line) -> list[str]:
