@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from backscroll.tokens import message_tokens, open_counter
+
 Body = dict[str, Any]
 Step = Callable[["Handler", Body], None]
 USAGE = {"prompt_tokens": 11, "completion_tokens": 3, "total_tokens": 14, "prompt_tokens_details": {"cached_tokens": 8}}
@@ -27,8 +29,11 @@ class OpenAIServer(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.steps: list[Step] = []
+        self.otherwise: Step = repeats  # when there are no steps left
         self.bodies: list[Body] = []
         self.keys: list[str | None] = []
+        self.headers: list[dict[str, str]] = []
+        self.max_tokens: int | None = None  # more are refused
         self.going = threading.Lock()
         self.thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         self.thread.start()
@@ -50,14 +55,22 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: OpenAIServer
 
+    def do_GET(self) -> None:
+        models = {"object": "list", "data": [{"id": MODEL, "object": "model", "created": 0, "owned_by": "tests"}]}
+        self.server.keys.append(self.headers["Authorization"])
+        self.answer(200 if self.path == "/v1/models" else 404, json.dumps(models).encode())
+
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         with self.server.going:
             self.server.bodies.append(body)
             self.server.keys.append(self.headers["Authorization"])
-            step = self.server.steps.pop(0) if self.server.steps else repeats
+            self.server.headers.append({name.lower(): value for name, value in self.headers.items()})
+            step = self.server.steps.pop(0) if self.server.steps else self.server.otherwise
         if self.path != "/v1/chat/completions":
             step = status(404, "no such page")
+        elif self.server.max_tokens is not None and tokens(body) > self.server.max_tokens:
+            step = too_long(self.server.max_tokens, tokens(body))
         step(self, body)
 
     def log_message(self, *_: Any) -> None:
@@ -149,6 +162,17 @@ def status(number: int, message: str, headers: dict[str, str] | None = None, **e
     """A refusal as OpenAI words it."""
     data = json.dumps({"error": {"message": message, "type": "error", **error}}).encode()
     return lambda handler, _: handler.answer(number, data, headers)
+
+
+def tokens(body: Body) -> int:
+    """What a request costs, the opening of the reply included."""
+    counter = open_counter()
+    return counter.tokens_per_reply + sum(message_tokens(message, counter) for message in body["messages"])
+
+
+def too_long(limit: int, asked: int) -> Step:
+    said = f"This model's maximum context length is {limit} tokens. However, your messages resulted in {asked} tokens."
+    return status(400, said, code="context_length_exceeded")
 
 
 def raw(data: bytes, content_type: str = "application/json") -> Step:

@@ -238,7 +238,7 @@ class Thread:
         """
         return [line.source for line in self._appended(parse_messages(messages), embed)]
 
-    def sync(self, messages: Given) -> list[Source]:
+    def sync(self, messages: Given, embed: bool = True) -> list[Source]:
         """Store what is new in a history that the caller resends whole.
 
         Messages are matched by content and place. Where the resent history differs from the stored one, or ends
@@ -246,13 +246,17 @@ class Thread:
         history that was seen before makes its branch the current one again. A system prompt that changed is taken
         over without a branch. A client that resends only its newest messages is understood by their overlap.
 
+        Args:
+            messages: all of the history, as in `append`.
+            embed: as in `append`.
+
         Returns: where each newly stored message stands.
         """
         given = parse_messages(messages)
         if not given:
             raise MessageError("a resent history is not empty: delete the thread where nothing of it shall stay")
         lines = sync(self._store, self.key, given)
-        if lines:
+        if lines and embed:
             self._embed_pending()
         return [line.source for line in lines]
 

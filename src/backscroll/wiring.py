@@ -1,17 +1,20 @@
 """The only module that knows which store, which embedder, which calibration, which LLM: it puts a Memory together."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from backscroll.contextualize import CONTEXTUALIZERS, Said, combine, contextualize
 from backscroll.embedders import model_files, open_embedder
 from backscroll.embedders.calibration import calibrate
 from backscroll.errors import BackscrollError, EmbedderMismatchError, NotFoundError
 from backscroll.llm import GivenLLM, open_llm
+from backscroll.llm.deltas import Deltas, whole
+from backscroll.llm.wordings import limit_in, says_too_long
 from backscroll.memory import Memory
 from backscroll.prompts import GivenPrompts, open_prompts
 from backscroll.protocols import LLM, Embedder, MemoryStore
@@ -19,7 +22,7 @@ from backscroll.rolling import Rolling
 from backscroll.settings import Settings, open_preset
 from backscroll.stores import open_store
 from backscroll.tokens import DEFAULT_VOCABULARY, message_tokens, open_counter
-from backscroll.types import Message, Vector
+from backscroll.types import Message, Reply, Vector
 
 DEFAULT_EMBEDDER = "local"
 LLM_PURPOSES = ("reply", "summary")
@@ -60,6 +63,24 @@ def open_for_reembedding(url: str | os.PathLike[str], embedder: str | Embedder) 
 def open_lines(url: str | os.PathLike[str]) -> MemoryStore:
     """Open a store alone, for what needs no embedder."""
     return open_store(os.fspath(url), count_message)
+
+
+def reply_of(answer: Mapping[str, Any]) -> Reply:
+    """The first choice of a chat completion, as a reply to store."""
+    return whole({**answer, "choices": _first_choice(answer)})
+
+
+def reply_of_chunks(chunks: Iterable[Mapping[str, Any]]) -> Reply:
+    """The first choice of a streamed chat completion; partial where its end did not come."""
+    deltas = Deltas()
+    for chunk in chunks:
+        deltas.add({**chunk, "choices": _first_choice(chunk)})
+    return replace(deltas.reply(), is_partial=deltas.finish_reason is None)
+
+
+def taken_tokens(refusal: str) -> int | None:
+    """The most tokens that a model takes, where its refusal says that there were too many; 0 where it does not say."""
+    return (limit_in(refusal) or 0) if says_too_long(refusal) else None
 
 
 def contextualizer_names() -> tuple[str, ...]:
@@ -121,6 +142,11 @@ def _llms(given: GivenLLM | Mapping[str, GivenLLM] | None) -> dict[str, LLM]:
     if unknown:
         raise NotFoundError(f"no language model is for {unknown[0]!r}: there are {', '.join(LLM_PURPOSES)}")
     return {purpose: open_llm(one) for purpose, one in given.items()}
+
+
+def _first_choice(answer: Mapping[str, Any]) -> list[Any]:
+    """The choice of index 0; a stream of several brings them in turns."""
+    return [choice for choice in answer.get("choices") or () if not choice.get("index")]
 
 
 def _embedder(store: MemoryStore, url: str, asked: str | Embedder | None) -> Embedder:

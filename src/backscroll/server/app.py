@@ -17,9 +17,11 @@ from backscroll import __version__
 from backscroll.errors import BackscrollError
 from backscroll.memory import Memory
 from backscroll.server.problems import RefusedError, answer_error, answer_refused, problem
+from backscroll.server.proxy import proxy
 from backscroll.server.rest import api
 from backscroll.server.settings import ServerSettings, read_settings
 from backscroll.server.tenants import Tenants
+from backscroll.server.upstream import Upstream
 
 PAGE = Path(__file__).parent / "page"
 _MAX_WAITING = 64  # threads that wait for a language model
@@ -51,6 +53,7 @@ def create_app(memory: Memory | None = None, settings: ServerSettings | None = N
     app.add_middleware(_Tenant)
     app.add_middleware(_Headers)
     app.include_router(api)
+    app.include_router(proxy)
     app.mount("/", StaticFiles(directory=PAGE, html=True), name="page")
     return app
 
@@ -59,7 +62,9 @@ def create_app(memory: Memory | None = None, settings: ServerSettings | None = N
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     to_thread.current_default_thread_limiter().total_tokens = app.state.settings.threads
     await to_thread.run_sync(app.state.tenants.memory)
+    app.state.upstream = Upstream(app.state.settings)
     yield
+    await app.state.upstream.close()
     await to_thread.run_sync(app.state.tenants.close)
 
 

@@ -93,7 +93,7 @@ async def answer_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, BackscrollError)
     code = "context_length_exceeded" if isinstance(error, BudgetError) else None
     status = status_of(error)
-    if isinstance(error, BudgetError) and request.url.path.startswith(PROXY_PATH):
+    if request.url.path.startswith(PROXY_PATH) and isinstance(error, (BudgetError, MessageError)):
         status = 400  # as OpenAI has it
     return problem(request.url.path, status, str(error), code)
 

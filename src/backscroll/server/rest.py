@@ -29,6 +29,7 @@ from backscroll.server.shaping import (
     turn_shape,
     user_shape,
 )
+from backscroll.server.turn import checked_model
 from backscroll.settings import PRESETS, name_of
 from backscroll.types import Source, ThreadInfo, ThreadKey
 
@@ -275,13 +276,6 @@ def turns(
     found = lines_before(store, key, newest if before is None else min(before, newest), limit)
     following = str(found[0].position) if found and lines_before(store, key, found[0].position, 1) else None
     return shapes.Page(items=[sent_shape(line) for line in found if line.message.role == "assistant"], next=following)
-
-
-def checked_model(name: str | None) -> str | None:
-    """The name of a model to count by; a file of this machine is none that a caller may name."""
-    if name is not None and name.strip().endswith(".json"):
-        raise MessageError("model is a model's name, not a file")
-    return name
 
 
 def _stored(sources: list[Source]) -> shapes.Stored:

@@ -1,0 +1,110 @@
+"""The server behind the proxy: where it is, what it is sent beside the body, and what of its answer goes back."""
+
+import logging
+import os
+from collections.abc import Iterable, Mapping
+
+import httpx
+
+from backscroll.endpoint import checked_address, checked_key
+from backscroll.errors import LLMError
+from backscroll.server.problems import RefusedError
+from backscroll.server.settings import ServerSettings
+
+OPENAI = "https://api.openai.com/v1"
+_CONNECT_SECONDS = 10.0
+# Between two machines each, or ours: not for the other side.
+_NOT_SENT = frozenset(
+    "host content-length content-type accept-encoding connection keep-alive proxy-authenticate proxy-authorization te "
+    "trailer transfer-encoding upgrade expect authorization cookie origin referer forwarded".split()
+)
+_NOT_SENT_STARTS = ("x-backscroll-", "x-forwarded-", "sec-")
+_NOT_RETURNED = frozenset(
+    "content-length content-encoding connection keep-alive proxy-authenticate trailer transfer-encoding upgrade date "
+    "server set-cookie alt-svc strict-transport-security content-security-policy".split()
+)
+_log = logging.getLogger(__name__)
+
+
+class Upstream:
+    """An OpenAI-compatible server. Opened with the application, closed with it."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        """Take its address and its key. Raises: LLMError for an address or a key that is none."""
+        self.base_url = base_url_of(settings)
+        variable = settings.upstream_key_variable
+        key = os.environ.get(variable, "") if variable else ""
+        self._key = checked_key(key, LLMError, f"{variable} has characters that no key has")
+        self._passes_keys = not settings.keys
+        timeout = httpx.Timeout(settings.timeout_seconds, connect=min(_CONNECT_SECONDS, settings.timeout_seconds))
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=settings.max_requests)
+        self._client = httpx.AsyncClient(timeout=timeout, limits=limits)
+
+    async def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
+        """Ask, and return when the answer's headers are there; its bytes are still to come.
+
+        Raises: RefusedError with 502 or 504 where there is no answer.
+        """
+        return await self._send("POST", path, body, headers)
+
+    async def get(self, path: str, headers: Mapping[str, str]) -> httpx.Response:
+        """As `post`, without a body."""
+        return await self._send("GET", path, None, headers)
+
+    def check(self) -> None:
+        """Refuse where there is no upstream. Raises: RefusedError."""
+        if not self.base_url:
+            raise RefusedError(
+                501, "the proxy has no server behind it: start with --upstream URL or --llm openai:MODEL"
+            )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def _send(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> httpx.Response:
+        self.check()
+        request = self._client.build_request(
+            method, f"{self.base_url}{path}", content=body, headers=self._headers(headers, has_body=body is not None)
+        )
+        try:
+            return await self._client.send(request, stream=True)
+        except httpx.HTTPError as error:
+            raise refused(error, self.base_url) from error
+
+    def _headers(self, given: Mapping[str, str], has_body: bool) -> dict[str, str]:
+        sent = {
+            name: value
+            for name, value in given.items()
+            if name not in _NOT_SENT and not name.startswith(_NOT_SENT_STARTS)
+        }
+        # A client's key is the upstream's where we ask for none and have none; else it is ours, and stays here.
+        key = f"Bearer {self._key}" if self._key else given.get("authorization", "") if self._passes_keys else ""
+        return {
+            **sent,
+            "accept-encoding": "identity",
+            **({"content-type": "application/json"} if has_body else {}),
+            **({"authorization": key} if key else {}),
+        }
+
+
+def base_url_of(settings: ServerSettings) -> str:
+    """Where the upstream is; empty where there is none. Raises: LLMError for an address that is none."""
+    named = settings.upstream
+    if not named and settings.llm.startswith("openai:"):
+        named = settings.llm.partition("@")[2] or os.environ.get("OPENAI_BASE_URL") or OPENAI
+    return checked_address(named, LLMError, "put it into the variable of the key") if named else ""
+
+
+def returned_headers(given: httpx.Headers) -> Iterable[tuple[str, str]]:
+    """The headers of an answer that go back to the client."""
+    return [(name, value) for name, value in given.multi_items() if name.lower() not in _NOT_RETURNED]
+
+
+def refused(error: httpx.HTTPError, base_url: str) -> RefusedError:
+    """What is said where the upstream gave no answer; what it was asked stays out of it."""
+    kind = type(error).__name__
+    _log.warning("the upstream gave no answer: %s", kind)
+    if isinstance(error, httpx.TimeoutException):
+        return RefusedError(504, f"the server behind the proxy at {base_url} did not answer in time")
+    return RefusedError(502, f"the server behind the proxy at {base_url} cannot be reached, or hung up ({kind})")
