@@ -395,7 +395,7 @@ def test_a_caller_may_answer_the_calls():
         turn = chat.thread.reply("How many?", max_tokens=500, tools=TOOLS)
         assert [made["id"] for made in turn.tool_calls] == ["c1", "c2"]
         assert chat.payloads == [user("How many?"), both]
-        assert chat.thread.context("And?", max_tokens=500).messages == [user("How many?\n\nAnd?")]
+        assert chat.thread.context("Hello!", max_tokens=500).messages == [user("How many?\n\nHello!")]
         chat.thread.append([result("c1", "5"), result("c2", "7")])
         assert chat.thread.reply(None, max_tokens=500, tools=TOOLS).text == "Twelve."
         assert chat.llm.asked[1] == [user("How many?"), both, result("c1", "5"), result("c2", "7")]
