@@ -8,6 +8,7 @@
 They are handed a store, an embedder, a calibration and an LLM, and import no implementation of any.
 """
 
+import json
 import logging
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -196,13 +197,13 @@ class Memory:
         """The cosine from which on a line may be related: the settings' own, or the embedder's calibrated one."""
         if not isinstance(settings.min_similarity, str):
             return settings.min_similarity
-        percentile = float(settings.min_similarity.removeprefix("p"))
-        name = f"calibration {self.embedder.name} {percentile:g}"
+        name = f"calibration {self.embedder.name}"
         known = self.store.setting(name)
         if known is None:
-            known = repr(float(self._calibrate(self.embedder)[percentile]))
+            measured = self._calibrate(self.embedder)
+            known = json.dumps({f"p{percentile:g}": float(cosine) for percentile, cosine in measured.items()})
             self.store.put_setting(name, known)
-        return float(known)
+        return float(json.loads(known)[settings.min_similarity])
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,7 @@ class Replay:
         thread = self._asking_thread(Question("warm-up", self._conversation.name, "", "", "", "small talk"))
         for preset in self._plan.presets:
             with suppress(BudgetError):
-                thread.context("Hello?", max_tokens=max(self._plan.max_tokens), preset=self._plan.settings(preset))
+                thread.context("Hello world", max_tokens=max(self._plan.max_tokens), preset=self._plan.settings(preset))
 
     def _outcome(self, question: Question, thread: Thread, preset: str, max_tokens: int) -> Outcome:
         with self._embedder.direct():
