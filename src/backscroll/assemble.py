@@ -113,10 +113,11 @@ def divide(anchors: Sequence[Line], prompt: Sequence[Message], frame: Frame) -> 
     if settings.window_tokens is not None:
         window = min(window, settings.window_tokens)
     step = int(frame.max_tokens * settings.window_step_share)
+    least = int(frame.max_tokens * (settings.window_share - settings.window_step_share)) if step else 0
     return Shares(
         space=space,
         window=window,
-        window_min=min(step, space),
+        window_min=min(least, space),
         window_step=step,
         summary=min(int(frame.max_tokens * settings.summary_share), space),
     )

@@ -21,8 +21,8 @@ class Settings:
     Attributes:
         sink_messages: how many of the thread's first messages after the system prompt are in every context.
         window_share: the most of max_tokens that the window takes.
-        window_step_share: by how much of max_tokens the window slides at once, and what it keeps at least where the
-            thread has it, also just after it slid; 0 slides with every message and keeps what fits.
+        window_step_share: by how much of max_tokens the window slides at once. It keeps at least window_share less
+            this, where the thread has it, also just after it slid; 0 slides with every message and keeps what fits.
         window_tokens: a cap on the window in tokens.
         window_messages: the window is just this many newest messages.
         window_unit: whole exchanges, or single messages (a call always with its results).
@@ -46,8 +46,8 @@ class Settings:
     """
 
     sink_messages: int = 0
-    window_share: float = 0.5
-    window_step_share: float = 0.25
+    window_share: float = 0.625
+    window_step_share: float = 0.375
     window_tokens: int | None = None
     window_messages: int | None = None
     window_unit: Literal["exchange", "message"] = "exchange"

@@ -28,7 +28,7 @@ COMMANDS = {
     "summarize": ("backscroll.cli.upkeep:summarize", "Let a language model write the summaries that are missing."),
     "reembed": ("backscroll.cli.upkeep:reembed", "Make all vectors anew, by another embedder."),
     "serve": ("backscroll.cli.serve:serve", "Serve a memory: a proxy for chat clients, REST, the web page."),
-    "evaluate": ("backscroll.cli.evaluating:evaluate", "Measure recall, or rewriting, on files with gold answers."),
+    "evaluate": ("backscroll.cli.evaluating:evaluate", "Measure recall, rewriting, or what a prefix cache serves."),
     "setup-model": ("backscroll.cli.upkeep:setup_model", "Fetch the local embedder's model."),
 }
 

@@ -1,4 +1,4 @@
-"""`backscroll evaluate recall` and `backscroll evaluate rewrite`: measured on files, without a language model."""
+"""`backscroll evaluate recall`, `rewrite` and `cache`: measured on files, without a language model."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,14 +9,15 @@ from typing import Any
 import click
 
 from backscroll import __version__
-from backscroll.cli.evaluation_page import print_recall, print_rewriting
+from backscroll.cli.evaluation_page import print_cache, print_recall, print_rewriting
 from backscroll.cli.options import gathered, json_text
 from backscroll.cli.outcome import Interrupted
 from backscroll.cli.screen import progress_bar
 from backscroll.evaluation.contextualizers import CONTEXTUALIZERS, NOTHING
-from backscroll.evaluation.datasets import read_rewrites
+from backscroll.evaluation.datasets import read_conversations, read_rewrites
 from backscroll.evaluation.figures import figures, ranking_figures
 from backscroll.evaluation.plot import need_plot, plot
+from backscroll.evaluation.prefix_cache import measure_cache, questions_in
 from backscroll.evaluation.replay import Plan
 from backscroll.evaluation.results import Results
 from backscroll.evaluation.rewriting import measure_rewriting
@@ -87,7 +88,7 @@ class _Recall:
 
 @click.group(epilog="Example: backscroll evaluate recall --help")
 def evaluate() -> None:
-    """Measure recall, or rewriting, on files with gold answers; no language model is needed."""
+    """Measure recall, rewriting, or what a prefix cache serves, on files; no language model is needed."""
 
 
 @evaluate.command(
@@ -189,6 +190,48 @@ def rewrite(  # each is an option of its own
     if out:
         _write(out, {"version": __version__, "embedder": cached.name, **asdict(measured)})
     print_rewriting(measured)
+
+
+@evaluate.command(epilog="Example: backscroll evaluate cache --lines chat.lines.jsonl.gz --max-tokens 8000 --limit 10")
+@click.option("--lines", type=FILE, required=True, metavar="FILE", help="Conversations, one line a message.")
+@click.option(
+    "--preset",
+    metavar="A,B",
+    callback=_names(list(PRESETS)),
+    default="backscroll,sliding_window",
+    show_default=True,
+    help="Who is measured.",
+)
+@click.option("--max-tokens", metavar="N,M", callback=_budgets, default="8000", show_default=True, help="The budgets.")
+@embedder_option
+@cache_option
+@limit_option
+@out_option
+def cache(  # each is an option of its own
+    lines: Path,
+    preset: tuple[str, ...],
+    max_tokens: tuple[int, ...],
+    embedder: str,
+    cache: Path | None,
+    limit: int | None,
+    out: Path | None,
+) -> None:
+    """What share of the tokens would a provider's prefix cache serve?
+
+    Every conversation is replayed as one long chat, a context made before each message of a user. Served is what a
+    request begins with as the one before it did: of all its tokens, and of those in front of what is recalled.
+    --limit counts conversations.
+    """
+    chats = list(read_conversations(lines).values())[:limit]
+    requests = questions_in(chats) * len(preset) * len(max_tokens)
+    with _cached(embedder, cache) as cached, progress_bar("replaying", requests, nouns="requests") as bar:
+        found = measure_cache(chats, preset, max_tokens, cached, bar.advance)
+    if out:
+        figures_of_all = [asdict(one) for one in found]
+        _write(
+            out, {"version": __version__, "conversations": len(chats), "embedder": embedder, "cache": figures_of_all}
+        )
+    print_cache(found)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from rich.table import Table
 
 from backscroll.cli.screen import number_column, one_line, print_table, table
 from backscroll.evaluation.figures import Figures, Mean, RankingFigures
+from backscroll.evaluation.prefix_cache import CacheFigures
 from backscroll.evaluation.rewriting import RewriteFigures, Rewriting
 
 _NONE = "-"
@@ -48,6 +49,24 @@ def print_rewriting(measured: Rewriting) -> None:
             click.echo(f"  message  {one_line(example.rewrite.message, _EXAMPLE_CHARACTERS)}")
             click.echo(f"  query    {one_line(example.text, _EXAMPLE_CHARACTERS) or '(a vector)'}")
             click.echo(f"  human    {one_line(example.rewrite.references[0], _EXAMPLE_CHARACTERS)}")
+
+
+def print_cache(found: Sequence[CacheFigures]) -> None:
+    """Print what a prefix cache would serve, by preset and budget."""
+    headings = ("requests", "refused", "tokens", "served", "in front", "served in front")
+    rows = table("preset", number_column("max"), *map(number_column, headings))
+    for one in found:
+        rows.add_row(
+            one.preset,
+            f"{one.max_tokens:,}",
+            f"{one.requests:,}",
+            f"{one.refused:,}",
+            f"{one.tokens:,.0f}",
+            f"{one.served:.3f}",
+            f"{one.front:,.0f}",
+            f"{one.front_served:.3f}",
+        )
+    print_table(rows)
 
 
 def _print_evidence(found: Sequence[Figures]) -> None:
