@@ -29,6 +29,7 @@ COMMANDS = {
     "reembed": ("backscroll.cli.upkeep:reembed", "Make all vectors anew, by another embedder."),
     "serve": ("backscroll.cli.serve:serve", "Serve a memory: a proxy for chat clients, REST, the web page."),
     "evaluate": ("backscroll.cli.evaluating:evaluate", "Measure recall, rewriting, or what a prefix cache serves."),
+    "benchmark": ("backscroll.cli.benchmarking:benchmark", "Measure what contexts cost, on this machine."),
     "setup-model": ("backscroll.cli.upkeep:setup_model", "Fetch the local embedder's model."),
 }
 

@@ -1,0 +1,1 @@
+"""What Backscroll costs in a history of any length: time per stage, memory, disk."""

@@ -1,0 +1,148 @@
+"""`backscroll benchmark`: the history it is made of, and the figures that it tells."""
+
+import gzip
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import backscroll
+from backscroll.cli import main
+from backscroll.evaluation.speed.history import THREAD_LINES, History, history_of, said_again
+from backscroll.evaluation.speed.measure import Size, Times
+from backscroll.evaluation.speed.plot import slope
+from backscroll.types import Message
+
+SMALL = ["--embedder", "hashing", "--questions", "3", "--users", "3", "--user-lines", "10"]
+TEXTS = [f"Ann has {n} boats in the harbor {'abcdefgh'[n % 8]}." for n in range(40)]
+
+
+def run(*arguments: object):
+    return CliRunner().invoke(main, ["benchmark", *map(str, arguments)])
+
+
+@pytest.fixture
+def lines(tmp_path) -> Path:
+    path = tmp_path / "chat.lines.jsonl.gz"
+    rows = [
+        {"conversation": "c", "thread": "t", "index": n, "speaker": "Ann", "role": "user", "text": text, "id": str(n)}
+        for n, text in enumerate([*TEXTS, ""])
+    ]
+    path.write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
+    return path
+
+
+@pytest.fixture
+def history(lines) -> History:
+    return history_of(lines, backscroll.HashingEmbedder())
+
+
+def test_the_first_pass_is_the_files_words_with_the_embedders_vectors(history):
+    [(_, messages, vectors)] = history.threads(40)
+    assert [one.text for one in messages] == TEXTS, "an empty line is left out"
+    np.testing.assert_allclose(vectors, backscroll.HashingEmbedder().embed([f"Ann: {text}" for text in TEXTS]), 1e-5)
+
+
+def test_later_passes_have_other_names_and_numbers_and_vectors_near_their_lines(history):
+    [(_, messages, vectors)] = history.threads(120)
+    for again in (1, 2):
+        copies = messages[40 * again : 40 * again + 40]
+        assert not {one.text for one in copies} & set(TEXTS)
+        assert {one.payload["name"] for one in copies} != {"Ann"}
+        cosines = (vectors[:40] * vectors[40 * again : 40 * again + 40]).sum(axis=1)
+        assert (cosines > 0.7).all()
+        assert (cosines < 0.99).all()
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+
+
+def test_a_history_that_goes_on_is_the_one_that_is_made_at_once(history):
+    at_once = list(history.threads(3 * THREAD_LINES))
+    in_parts = [*history.threads(THREAD_LINES), *history.threads(3 * THREAD_LINES, THREAD_LINES)]
+    assert [(name, [one.text for one in said]) for name, said, _ in in_parts] == [
+        (name, [one.text for one in said]) for name, said, _ in at_once
+    ]
+    for (_, _, mine), (_, _, theirs) in zip(in_parts, at_once, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_what_a_copy_says_is_what_it_sends():
+    message = Message("user", {"role": "user", "content": "Ann, 9 vans!", "name": "Ann"}, "Ann, 9 vans!", id="m1")
+    copy = said_again(message, 1)
+    assert copy.text == copy.payload["content"] == f"{copy.payload['name']}, 0 vans!"
+    assert copy.id is None
+
+
+def test_the_slope_is_the_exponent_of_growth():
+    def size(lines: int, users: int = 1) -> Size:
+        times = Times(0.01 * lines**0.5, 0, 0)
+        return Size(lines, users, 0, {"context": times}, {}, None, 0, {})
+
+    assert slope([size(1000), size(10_000), size(100_000), size(500, users=9)]) == pytest.approx(0.5)
+    assert slope([size(1000), size(1000, users=2)]) is None
+
+
+def test_every_size_has_all_figures(tmp_path, lines):
+    out, plotted = tmp_path / "figures.json", tmp_path / "growth.png"
+    told = run("--lines", lines, "--sizes", "60,130", *SMALL, "--json", out, "--plot", plotted)
+    assert told.exit_code == 0, told.output
+    found = json.loads(out.read_text())
+    assert [(one["lines"], one["users"]) for one in found["sizes"]] == [(60, 1), (130, 1), (30, 3)]
+    for one in found["sizes"]:
+        contexts = {part: times["p50"] for part, times in one["contexts"].items()}
+        assert contexts["context"] > contexts["search"] > 0
+        assert all(times["p50"] <= times["p95"] <= times["p99"] for times in one["contexts"].values())
+        assert set(one["singles"]) == {"embedder", "stored", "stored and embedded", "deferred, and the next context"}
+        assert one["bytes_per_line"]["disk"] > 100
+        assert one["cold_seconds"] > 0 < one["stored"]
+        assert {"context", "search", "assemble"} <= set(one["stages"])
+    assert "40 lines of chat.lines.jsonl.gz" in found["history"]
+    assert plotted.read_bytes().startswith(b"\x89PNG")
+    assert "slope" in told.output
+    assert "40 lines of chat.lines.jsonl.gz, said again" in told.output
+
+
+def test_without_a_file_the_words_are_made_up_and_the_figures_say_so():
+    told = run("--sizes", "20", *SMALL[:4], "--users", "0")
+    assert told.exit_code == 0, told.output
+    assert "made-up words" in told.output
+
+
+@pytest.mark.parametrize("sizes", ["", "0", "10,x", "-5"])
+def test_sizes_that_are_none_are_refused(sizes):
+    told = run("--sizes", sizes)
+    assert told.exit_code == 2
+    assert "whole numbers above 0" in told.output
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path):
+    told = run("--lines", tmp_path / "no.jsonl", *SMALL)
+    assert told.exit_code == 2
+    assert "no.jsonl" in told.output
+
+
+def test_a_folder_that_is_not_there_is_told(tmp_path):
+    told = run("--sizes", "20", *SMALL, "--folder", tmp_path / "none")
+    assert told.exit_code == 2
+    assert "none" in told.output
+
+
+def test_ctrl_c_keeps_what_was_measured_and_leaves_no_store(tmp_path):
+    out, folder = tmp_path / "figures.json", tmp_path / "stores"
+    folder.mkdir()
+    command = [sys.executable, "-c", "from backscroll.cli import main; main()", "benchmark", *SMALL]
+    command += ["--sizes", "20,2000000", "--json", str(out), "--folder", str(folder)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while not out.exists() and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=120)
+    assert process.returncode == 130, told
+    assert f"what was measured is in {out}" in told
+    assert [one["lines"] for one in json.loads(out.read_text())["sizes"]] == [20]
+    assert list(folder.iterdir()) == []
