@@ -306,6 +306,43 @@ def test_the_abandoned_lines_are_not_found_until_the_thread_switches_back(store)
     assert set(store.search(Scope("alice", "boat~1"), None, terms("paint"), 9, 3).row) == {lines[0].row, green.row}
 
 
+def test_what_is_put_takes_the_place_of_the_line_with_its_id(store):
+    store.append(KEY, [said("a", id="1"), said("b", id="2")])
+    put = store.put(KEY, said("new", id="1"), pinned=True)
+    assert (put.position, put.pinned) == (2, True)
+    assert store.read(KEY, 0, 9)[1:] == [put]
+    assert texts(store.read(KEY, 0, 9)) == ["b", "new"]
+    assert [line.id for line in store.unembedded(None, 9)] == ["2", "1"]
+
+
+def test_what_is_put_into_a_new_thread_is_its_first_line(store):
+    put = store.put(KEY, said("a", id="1"), pinned=False)
+    assert store.read(KEY, 0, 9) == [put]
+    assert store.pinned(KEY) == []
+
+
+def test_what_cannot_be_put_leaves_the_old_line(store):
+    lines = store.append(KEY, [said("a", id="1")])
+    with pytest.raises(MessageError):
+        store.put(KEY, said("\ud83d", id="1"), pinned=False)
+    assert store.read(KEY, 0, 9) == lines
+
+
+def test_threads_that_are_searched_beside_bring_lines_without_neighbors(store):
+    store.append(KEY, [said("the gate is blue"), said("b"), said("c")])
+    beside = ThreadKey("bob", "known")
+    store.append(beside, [said("the gate is red", "system"), said("e", "system"), said("f", "user")])
+    store.append(OTHER, [said("the gate is green")])
+    found = store.search(Scope("alice", None, frozenset({"user"}), (beside,)), None, terms("gate"), 9, 2)
+    assert [line.message.text for line in store.fetch([int(row) for row in found.row])] == [
+        *("the gate is blue", "b", "c"),
+        *("the gate is red", "e", "f"),
+    ]
+    assert [found.families[code] for code in found.family] == [KEY] * 3 + [beside] * 3
+    assert len(set(found.family[3:])) == 3
+    assert [bool(score) for score in found.lexical] == [True, False, False, True, False, False]
+
+
 # summaries, buffers, settings
 
 

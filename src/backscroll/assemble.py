@@ -2,7 +2,7 @@
 
 The order, from what changes least to what changes most, so that a provider's prefix cache serves the front of it:
 
-    anchors            system prompt, sink, pins
+    anchors            system prompt, sink, pins, pinned facts
     summary            what scrolled away, in few words; only appended to
     window             the newest exchanges; its start moves in steps
     recalled + prompt  one user's message: the old lines that matter now, fenced, and behind them the prompt
@@ -19,7 +19,7 @@ from typing import Any
 from backscroll.errors import BudgetError
 from backscroll.exchanges import atoms, sendable
 from backscroll.protocols import TokenCounter
-from backscroll.quoting import QuoteCosts, Quotes, quoted_block, quoted_summary
+from backscroll.quoting import QuoteCosts, Quotes, quoted_block, quoted_facts, quoted_summary
 from backscroll.repair import repair
 from backscroll.settings import Settings
 from backscroll.tokens import message_tokens, tools_tokens
@@ -88,6 +88,7 @@ class Frame:
         settings: reply_tokens, recalled_as, merge_roles and shares are read here.
         today: a date that is told in front of the recalled lines; empty for none.
         asking_thread: (user, thread) that is asked in.
+        facts: pinned facts, which are in as the anchors are.
     """
 
     max_tokens: int
@@ -96,6 +97,7 @@ class Frame:
     tools: Sequence[Mapping[str, Any]] = ()
     today: str = ""
     asking_thread: tuple[str, str] = ("", "")
+    facts: Sequence[Line] = ()
 
 
 def divide(anchors: Sequence[Line], prompt: Sequence[Message], frame: Frame) -> Shares:
@@ -180,7 +182,7 @@ def _fit_summary(summaries: Sequence[Summary], max_tokens: int, frame: Frame) ->
 
 def _pack(parts: Parts, blocks: Sequence[Block], frame: Frame) -> Quotes:
     """Choose recalled lines, best first, while each one's own cost still fits."""
-    taken = {line.row for line in (*parts.anchors, *parts.window)}
+    taken = {line.row for line in (*parts.anchors, *frame.facts, *parts.window)}
     own_thread = frame.asking_thread if frame.settings.recalled_as == "messages" else None
     quotes = Quotes((), own_thread, frame.asking_thread[0], frame.today)
     costs = QuoteCosts(quotes, frame.counter)
@@ -272,6 +274,8 @@ def _fixed_messages(anchors: Sequence[Line], prompt: Sequence[Message], frame: F
 def _messages(parts: Parts, quotes: Quotes, frame: Frame) -> list[dict[str, Any]]:
     """The messages in the order of sending, made valid for a provider."""
     front = [dict(line.message.payload) for line in parts.anchors]
+    if frame.facts:
+        front.append({"role": "user", "content": quoted_facts(frame.facts, frame.asking_thread[0])})
     if parts.summary:
         front.append({"role": "user", "content": quoted_summary(parts.summary)})
     window = parts.window

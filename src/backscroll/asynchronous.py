@@ -114,11 +114,14 @@ class AsyncMemory:
         """Take the memory that does the work."""
         self._wrapped = memory
 
-    def thread(self, name: str, user: str = DEFAULT_USER) -> AsyncThread:
+    def thread(self, name: str, user: str = DEFAULT_USER, persona: str | None = None) -> AsyncThread:
         """A thread of a user; it is made when the first message is stored."""
-        return AsyncThread(self._wrapped.thread(name, user))
+        return AsyncThread(self._wrapped.thread(name, user, persona))
 
     threads = _awaited(Memory.threads)
+    remember = _awaited(Memory.remember)
+    facts = _awaited(Memory.facts)
+    forget = _awaited(Memory.forget)
     delete = _awaited(Memory.delete)
     embed = _awaited(Memory.embed)
     reembed = _awaited(Memory.reembed)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from backscroll.assemble import Assembled, Frame, in_order
 from backscroll.context import Context, Report
 from backscroll.prompt import Asked
-from backscroll.quoting import quoted_summary, rendered_line
+from backscroll.quoting import quoted_summary, rendered_fact, rendered_line
 from backscroll.tokens import message_tokens, tools_tokens
 from backscroll.tracing import stage
 from backscroll.types import Block, Entry, Line, Source
@@ -68,6 +68,9 @@ def _entries(considered: Considered, frame: Frame) -> Iterator[Entry]:
     for line in made.parts.anchors:
         why = "system prompt" if line.message.role in ("system", "developer") else "pinned" if line.pinned else "sink"
         yield _entry("anchors", line, why, frame)
+    for line in frame.facts:
+        tokens = frame.counter.count(rendered_fact(line, frame.asking_thread[0]) + "\n")
+        yield _entry("anchors", line, "pinned fact", frame, tokens=tokens)
     for summary in made.parts.summary:
         tokens = frame.counter.count(quoted_summary([summary]))
         why = f"lines {summary.first} to {summary.last} in short ({summary.method})"
@@ -143,7 +146,7 @@ def _sources(considered: Considered, frame: Frame) -> tuple[Source, ...]:
     quoted = [line for line, _ in made.quotes.in_order()]
     middle = in_order(parts.window, made.quotes.said())
     middle = [*quoted, *middle] if frame.settings.recalled_as == "preface" else [*middle, *quoted]
-    return tuple(_source(line) for line in (*parts.anchors, *middle, *stored))
+    return tuple(_source(line) for line in (*parts.anchors, *frame.facts, *middle, *stored))
 
 
 def _source(line: Line) -> Source:

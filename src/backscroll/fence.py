@@ -9,8 +9,9 @@ import re
 
 RECALLED = "recalled"
 SUMMARY = "summary"
+FACTS = "facts"
 
-_NAMES = f"{RECALLED}|{SUMMARY}"
+_NAMES = f"{RECALLED}|{SUMMARY}|{FACTS}"
 _TAG = re.compile(rf"(<|&(?:amp;)*lt;)(?=\s*(?:/\s*)?(?:{_NAMES})\b)", re.IGNORECASE)
 _ESCAPED_TAG = re.compile(rf"&((?:amp;)*)lt;(?=\s*(?:/\s*)?(?:{_NAMES})\b)", re.IGNORECASE)
 _BREAK = re.compile("(\r\n|[\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029])")

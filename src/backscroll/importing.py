@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 
 from backscroll.errors import ImportFileError, MessageError
 from backscroll.messages import parse_message, parse_time
-from backscroll.types import Message, ThreadKey
+from backscroll.types import FACTS_THREAD, Message, ThreadKey
 
 DEFAULT_USER = "default"
 EXPECTED = (
@@ -306,6 +306,8 @@ class _Reading:
             made = _digest([*key, order[1] if self._form == "lines" else self._places[key], message.payload]).hex()
             message = replace(message, id=f"imported-{made}")
         _name("id", message.id)
+        if key.thread == FACTS_THREAD and message.role != "system":
+            raise MessageError(f"in thread {key.thread!r} there are facts alone, of role system: name another thread")
         self._places[key] += 1
         return Record(key, message, order, pinned, line_number)
 

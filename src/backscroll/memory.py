@@ -16,6 +16,7 @@ from datetime import date, datetime
 from types import TracebackType
 from typing import Any, Literal, overload
 
+from backscroll import facts
 from backscroll.anchors import FIRST_LINES, INSTRUCTING, anchors, leading_system, times_replaced
 from backscroll.assemble import Assembled, Frame, Parts, Shares, assemble, divide, fit_prompt
 from backscroll.context import Context
@@ -55,6 +56,7 @@ from backscroll.tokens import message_tokens, open_counter
 from backscroll.tools import GivenTools, parse_tools
 from backscroll.tracing import stage
 from backscroll.types import (
+    FACTS_THREAD,
     Block,
     Days,
     Finding,
@@ -111,16 +113,53 @@ class Memory:
         self.rolling = rolling or Rolling(store)
         self._calibrate = calibrate
 
-    def thread(self, name: str, user: str = DEFAULT_USER) -> "Thread":
-        """A thread of a user; it is made when the first message is stored."""
-        for what, given in (("thread", name), ("user", user)):
-            if not isinstance(given, str) or not given.strip():
-                raise MessageError(f"the name of a {what} is text that is not empty, not {given!r}")
-        return Thread(self, ThreadKey(user, name))
+    def thread(self, name: str, user: str = DEFAULT_USER, persona: str | None = None) -> "Thread":
+        """A thread of a user; it is made when the first message is stored.
+
+        Args:
+            persona: another user, whose facts contexts of this thread know too: the character that the user talks to.
+        """
+        _check_names(thread=name, user=user, persona=user if persona is None else persona)
+        if name == FACTS_THREAD:
+            raise MessageError(f"no thread is named {name!r}, where facts are kept: `remember` stores one")
+        return Thread(self, ThreadKey(user, name), persona)
 
     def threads(self, user: str | None = None) -> list[ThreadInfo]:
         """All threads, or those of one user."""
-        return self.store.threads(user)
+        return [info for info in self.store.threads(user) if info.thread != FACTS_THREAD]
+
+    def remember(
+        self,
+        text: str,
+        user: str = DEFAULT_USER,
+        *,
+        pinned: bool = False,
+        id: str | None = None,
+        created_at: datetime | str | None = None,
+    ) -> Line:
+        """Store a fact about a user, or about a character: known in all threads, and no line of any.
+
+        Args:
+            text: a sentence that stands alone.
+            pinned: in every context, as an anchor; otherwise it is recalled where it matters.
+            id: the fact's name; another text under it takes the old one's place. None: its text decides, so that the
+                same text is one fact.
+            created_at: since when; the date is told with it. None takes now.
+
+        Raises: MessageError; StoreError.
+        """
+        _check_names(user=user)
+        line = facts.remember(self.store, user, facts.parse_fact(text, id, created_at), pinned)
+        self.embed_stored(user)
+        return line
+
+    def facts(self, user: str = DEFAULT_USER) -> list[Line]:
+        """A user's facts, in the order of remembering: `id`, `message.text`, `created_at`, `pinned`."""
+        return facts.facts(self.store, user)
+
+    def forget(self, id: str, user: str = DEFAULT_USER) -> Line:
+        """Delete a fact by its id, with its vectors and bytes; returns it. Raises: NotFoundError."""
+        return facts.forget(self.store, user, id)
 
     def delete(self, user: str, thread: str | None = None) -> int:
         """Delete a user, or one thread with its branches: lines, all that was derived from them, and their bytes.
@@ -133,6 +172,13 @@ class Memory:
     def embed(self, progress: Progress | None = None) -> int:
         """Embed all stored lines that have no vectors yet; returns how many. Raises: EmbedderError."""
         return embed_pending(self.store, self.embedder, None, progress)
+
+    def embed_stored(self, user: str) -> None:
+        """Embed what was just stored for a user; where the embedder fails, the next context tries again."""
+        try:
+            embed_pending(self.store, self.embedder, user)
+        except EmbedderError as error:
+            _log.warning("lines of user %r are stored and not embedded yet: %s", user, error)
 
     def reembed(self, progress: Progress | None = None) -> int:
         """Make all vectors anew by this memory's embedder; returns how many lines were embedded.
@@ -156,7 +202,7 @@ class Memory:
         """
         if not self.rolling.has_model:
             raise LLMError("no language model writes summaries here: open the memory with one, as llm='openai:MODEL'")
-        infos = [info for info in self.store.threads(user) if info.parent is None and thread in (None, info.thread)]
+        infos = [info for info in self.threads(user) if info.parent is None and thread in (None, info.thread)]
         if not infos and (user, thread) != (None, None):
             raise NotFoundError(f"there is no thread {thread!r} of user {user!r}")
         self.rolling.wait()
@@ -219,10 +265,11 @@ class _Asking:
 class Thread:
     """One chat of a user. Made by `Memory.thread`."""
 
-    def __init__(self, memory: Memory, key: ThreadKey) -> None:
-        """Take the memory it belongs to and its name."""
+    def __init__(self, memory: Memory, key: ThreadKey, persona: str | None = None) -> None:
+        """Take the memory it belongs to, its name, and whose facts it knows beside its user's."""
         self.memory = memory
         self.key = key
+        self.persona = persona
         self._store = memory.store
 
     @stage("append")
@@ -258,7 +305,7 @@ class Thread:
             raise MessageError("a resent history is not empty: delete the thread where nothing of it shall stay")
         lines = sync(self._store, self.key, given)
         if lines and embed:
-            self._embed_pending()
+            self.memory.embed_stored(self.key.user)
         return [line.source for line in lines]
 
     @stage("context")
@@ -423,15 +470,8 @@ class Thread:
         """The lines of messages, stored; embedded too where the embedder can."""
         lines = self._store.append(self.key, messages)
         if embed:
-            self._embed_pending()
+            self.memory.embed_stored(self.key.user)
         return lines
-
-    def _embed_pending(self) -> None:
-        """Embed what was stored; where the embedder fails, the next context tries again."""
-        try:
-            embed_pending(self._store, self.memory.embedder, self.key.user)
-        except EmbedderError as error:
-            _log.warning("lines of user %r are stored and not embedded yet: %s", self.key.user, error)
 
     def _turn(self, exchange: Exchange, replying: Replying, max_tokens: int) -> Generator[str, None, Turn]:
         """The way of a reply: context -> LLM -> append(prompt, reply), and again after each round of calls.
@@ -482,6 +522,7 @@ class Thread:
             raise MessageError(f"max_tokens is a whole number above 0, not {max_tokens!r}")
         settings = self.memory.chosen(preset)
         today = _day(now)
+        seen = self._scope(scope, settings)
         frame = Frame(
             max_tokens=max_tokens,
             counter=open_counter(model),
@@ -489,9 +530,9 @@ class Thread:
             tools=tuple(tools),
             today=f"{today:%Y-%m-%d}" if today else "",
             asking_thread=self.key,
+            facts=facts.pinned(self._store, seen.also),
         )
-        labels = Labels(name_of(settings), self.memory.embedder.name, scope)
-        return _Asking(settings, frame, self._scope(scope, settings), labels)
+        return _Asking(settings, frame, seen, Labels(name_of(settings), self.memory.embedder.name, scope))
 
     @stage("read")
     def _asked(self, prompt: Prompt, asking: _Asking) -> Asked:
@@ -559,7 +600,8 @@ class Thread:
         notes = [made.note] if made.is_changed else []
         vector = None
         try:
-            embed_pending(self._store, self.memory.embedder, scope.user)
+            for user in dict.fromkeys((scope.user, *(key.user for key in scope.also))):
+                embed_pending(self._store, self.memory.embedder, user)
             vector = _embedded(self.memory.embedder, made)
         except EmbedderError as error:
             if self.memory.on_embedder_error == "raise":
@@ -586,7 +628,16 @@ class Thread:
         query, notes = self._query(made, asking.scope, days_of(asked.text, now))
         found = search(self._store, asking.scope, query, _fusion(query, settings))
         outside = leave_out(
-            found, (line.row for line in (*parts.anchors, *parts.window, *(line for line in asked.lines if line)))
+            found,
+            (
+                line.row
+                for line in (
+                    *parts.anchors,
+                    *asking.frame.facts,
+                    *parts.window,
+                    *(line for line in asked.lines if line),
+                )
+            ),
         )
         near = self._related(outside, query, settings, settings.recall_lines)
         spans = widen(spans_of(near, asked.at, _WORTH_READING * shares.space), *settings.neighbors)
@@ -624,12 +675,19 @@ class Thread:
             raise NotFoundError(f"no scope {scope!r}: there are thread, user, all")
         roles = _TALKING if settings.recall_roles == "both" else frozenset({settings.recall_roles})
         user = None if scope == "all" else self.key.user
-        return Scope(user, self.key.thread if scope == "thread" else None, roles)
+        known = facts.known_to(self._store, [self.key.user, self.persona or self.key.user])
+        return Scope(user, self.key.thread if scope == "thread" else None, roles, known)
 
 
 @stage("embed query")
 def _embedded(embedder: Embedder, made: Contextualized) -> Vector:
     return combine(embedder.embed([part.text for part in made.parts]), made)
+
+
+def _check_names(**given: object) -> None:
+    for what, name in given.items():
+        if not isinstance(name, str) or not name.strip():
+            raise MessageError(f"the name of a {what} is text that is not empty, not {name!r}")
 
 
 def _day(now: datetime | str | None) -> datetime | None:
@@ -662,4 +720,6 @@ def _fusion(query: Query, settings: Settings) -> Literal["hybrid", "dense"]:
 
 def _may_see(scope: Scope, span: Span) -> bool:
     """Whether a buffered span lies in what is searched now."""
+    if span.family == FACTS_THREAD:
+        return ThreadKey(span.user, span.family) in scope.also
     return scope.user in (None, span.user) and scope.thread in (None, span.family)

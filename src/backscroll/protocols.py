@@ -117,6 +117,13 @@ class Store(Protocol):
             name is `own_path`'s; StoreError. Then none of them is stored.
         """
 
+    def put(self, key: ThreadKey, message: Message, pinned: bool) -> Line:
+        """Store a message at the end of the thread, and delete the line that has its id, in one transaction.
+
+        The old line's bytes are in none of the store's files when this returns.
+        Raises: MessageError, StoreError; then the old line stays.
+        """
+
     def exclusive(self) -> AbstractContextManager[None]:
         """While it lasts, nobody else changes anything: what is read inside still holds when it is acted on.
 

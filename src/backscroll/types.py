@@ -22,6 +22,9 @@ class ThreadKey(NamedTuple):
     thread: str
 
 
+FACTS_THREAD = "~facts"  # of each user: what is known and was not said in a chat
+
+
 def own_path(thread: str) -> str:
     """The name of a thread's own lines, also while its name stands for a branch of it."""
     return f"{thread}~0"
@@ -120,11 +123,13 @@ class Scope:
         user: the one user whose lines are searched; None only where the caller opted in to all users.
         thread: one thread of that user, or a branch by its own name; None for all of them.
         roles: roles whose lines are searched; empty for all.
+        also: threads that are searched beside, whosever they are, with all roles; each line stands for itself there.
     """
 
     user: str | None
     thread: str | None = None
     roles: frozenset[str] = frozenset()
+    also: tuple[ThreadKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from backscroll.cli.options import (
     json_text,
     need_thread,
     only_user,
+    persona_option,
     thread_option,
     user_option,
 )
@@ -44,6 +45,7 @@ class _Asked:
     scope: ScopeName
     model: str | None
     now: str | None
+    persona: str | None
     as_json: bool
     as_messages: bool
 
@@ -60,6 +62,7 @@ class _Asked:
 @click.option("--scope", type=click.Choice(SCOPES), default="user", show_default=True, help="Whose lines are recalled.")
 @click.option("--model", metavar="MODEL", help="Whose tokens are counted. [default: o200k_base]")
 @click.option("--now", metavar="TIME", help="The date that is told, ISO 8601, for questions about last week.")
+@persona_option
 @json_option
 @click.option("--messages", "as_messages", is_flag=True, help="Print only the messages, as JSON ready to send.")
 @gathered(_Asked)
@@ -136,7 +139,7 @@ def _question(given: str | None) -> str | None:
 
 def _ask(memory: Memory, question: str | None, asked: _Asked) -> Context:
     """In the thread that was named; else in one that leaves no trace, since nothing is kept for its next turn."""
-    thread = _thread(memory, asked.user, asked.thread)
+    thread = _thread(memory, asked.user, asked.thread, asked.persona)
     settings = open_preset(asked.preset)
     found = thread.context(
         question,
@@ -149,12 +152,12 @@ def _ask(memory: Memory, question: str | None, asked: _Asked) -> Context:
     return replace(found, report=replace(found.report, preset=asked.preset))
 
 
-def _thread(memory: Memory, user: str | None, thread: str | None) -> Thread:
+def _thread(memory: Memory, user: str | None, thread: str | None, persona: str | None = None) -> Thread:
     """A thread that is there, or one of a name that no other has. Raises: NotFoundError."""
     named = only_user(memory.store, user)
     if thread is not None:
         need_thread(memory.store, named, thread)
-    return memory.thread(thread or f"asked-{uuid4().hex}", named)
+    return memory.thread(thread or f"asked-{uuid4().hex}", named, persona)
 
 
 def _hit(hit: Hit) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from datetime import datetime
 import click
 
 from backscroll.cli.line_input import piped, typing
-from backscroll.cli.options import SCOPES, counted, db_option, gathered, only_user
+from backscroll.cli.options import SCOPES, counted, db_option, gathered, only_user, persona_option
 from backscroll.cli.outcome import Failure
 from backscroll.cli.slash import SLASHES, Quit, run_slash
 from backscroll.cli.talk import Talk
@@ -33,6 +33,7 @@ class _Asked:
     preset: str
     scope: ScopeName
     system: str | None
+    persona: str | None
     embedder: str | None
 
 
@@ -50,6 +51,7 @@ class _Asked:
 @click.option("--preset", type=click.Choice(list(PRESETS)), default="backscroll", show_default=True)
 @click.option("--scope", type=click.Choice(SCOPES), default="user", show_default=True, help="Whose lines are recalled.")
 @click.option("--system", metavar="TEXT", help="The system prompt of a new thread.")
+@persona_option
 @click.option("--embedder", metavar="NAME", help="Of a new store: hashing, remote:MODEL@URL, … [default: local]")
 @gathered(_Asked)
 def chat(asked: _Asked) -> None:
@@ -61,7 +63,7 @@ def chat(asked: _Asked) -> None:
     llm = _llm_name(asked)
     with open_memory(asked.db, embedder=asked.embedder, preset=asked.preset, llm=llm) as memory:
         name = asked.thread or f"chat-{datetime.now().astimezone():%Y-%m-%d-%H%M%S}"
-        thread = memory.thread(name, _user(memory, asked))
+        thread = memory.thread(name, _user(memory, asked), asked.persona)
         talk = Talk(memory, thread, asked.max_tokens, asked.scope)
         _greet(talk, asked, llm)
         try:
@@ -86,7 +88,7 @@ def _llm_name(asked: _Asked) -> str | None:
 
 def _user(memory: Memory, asked: _Asked) -> str:
     """The user that was named, the only one, or the first one of a new store."""
-    if asked.user is not None or not memory.threads():
+    if asked.user is not None or not memory.store.threads():
         return asked.user or DEFAULT_USER
     return only_user(memory.store, None)
 

@@ -8,7 +8,7 @@ from backscroll.cli.options import counted, db_option, existing_lines, need_thre
 from backscroll.cli.screen import one_line
 from backscroll.errors import NotFoundError
 from backscroll.protocols import MemoryStore
-from backscroll.types import ThreadInfo, ThreadKey
+from backscroll.types import FACTS_THREAD, ThreadInfo, ThreadKey
 
 _SHOWN_CHARACTERS = 60
 
@@ -40,8 +40,11 @@ def _going(store: MemoryStore, user: str, thread: str | None, position: int | No
     """What will be deleted, in words. Raises: NotFoundError."""
     if thread is None:
         infos = store.threads(user)
-        roots = [info for info in infos if info.parent is None]
-        return f"user {user}: {counted(len(roots), 'thread')}, {_lines(roots)}{_branches(len(infos) - len(roots))}"
+        facts = sum(info.lines for info in infos if info.thread == FACTS_THREAD)
+        chats = [info for info in infos if info.thread != FACTS_THREAD]
+        roots = [info for info in chats if info.parent is None]
+        told = f"user {user}: {counted(len(roots), 'thread')}, {_lines(roots)}{_branches(len(chats) - len(roots))}"
+        return f"{told}, and {counted(facts, 'fact')}" if facts else told
     info = need_thread(store, user, thread)
     if position is None:
         return f"thread {thread} of user {user}: {_lines([info])}{_branches(_grown(store.threads(user), thread))}"

@@ -25,6 +25,7 @@ db_option = click.option(
 )
 user_option = click.option("--user", metavar="USER", help="Whose threads; may be left out where there is one user.")
 thread_option = click.option("--thread", metavar="THREAD", help="One thread of the user.")
+persona_option = click.option("--persona", metavar="USER", help="Whose facts are known too: the character talked to.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 

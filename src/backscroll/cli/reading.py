@@ -21,7 +21,7 @@ from backscroll.cli.options import (
 from backscroll.cli.screen import indented, minute, number_column, one_line, print_table, screen, shown, table
 from backscroll.exporting import common_line
 from backscroll.messages import text_of
-from backscroll.types import Line, ThreadInfo, ThreadKey
+from backscroll.types import FACTS_THREAD, Line, ThreadInfo, ThreadKey
 
 _LAST = 2**62  # behind every position
 
@@ -35,6 +35,7 @@ def threads(db: str, user: str | None, as_json: bool) -> None:
     store = existing_lines(db)
     try:
         infos = store.threads(user if user is None else only_user(store, user))
+        infos = [info for info in infos if info.thread != FACTS_THREAD]
     finally:
         store.close()
     if as_json:

@@ -65,7 +65,7 @@ def _threads(talk: Talk, text: str) -> None:
 
 def _thread(talk: Talk, text: str) -> None:
     if text:
-        talk.thread, talk.context = talk.memory.thread(text, talk.thread.key.user), None
+        talk.thread, talk.context = talk.memory.thread(text, talk.thread.key.user, talk.thread.persona), None
     newest = talk.newest()
     talk.note(f"thread {talk.thread.key.thread}, {'at ' + _told(newest[-1]) if newest else 'new'}")
 

@@ -17,7 +17,7 @@ from backscroll.cli.outcome import Failure
 from backscroll.errors import BackscrollError
 from backscroll.exporting import common_line, openai_chat
 from backscroll.protocols import MemoryStore
-from backscroll.types import Line, ThreadInfo, ThreadKey
+from backscroll.types import FACTS_THREAD, Line, ThreadInfo, ThreadKey
 
 _READ_POSITIONS = 1_000  # at once
 
@@ -43,7 +43,8 @@ def export(db: str, user: str | None, thread: str | None, form: str, output: str
     """
     store = existing_lines(db)
     try:
-        chosen, left = _chosen(store, user, thread)
+        found, left = _chosen(store, user, thread)
+        chosen = [info for info in found if form == "lines" or info.thread != FACTS_THREAD]  # facts are no chat
         with _written(output) as file:
             lines = sum(_EXPORTED[form](store, ThreadKey(info.user, info.thread), file) for info in chosen)
     finally:

@@ -12,7 +12,7 @@ import numpy as np
 from backscroll.exchanges import atoms, exchanges
 from backscroll.protocols import Index, Store
 from backscroll.tracing import stage
-from backscroll.types import Block, Line, Ranking, Span, ThreadKey
+from backscroll.types import FACTS_THREAD, Block, Line, Ranking, Span, ThreadKey
 
 _AROUND = 16  # positions: how far a call's results, or an exchange, may reach from a recalled line
 _LONG_TOKENS = 128  # from here on a line has several passages, and may be quoted in part
@@ -62,7 +62,7 @@ def gather(store: Lines, spans: Sequence[Span], ranking: Ranking, asked_at: int,
     for span in spans:
         line = lines.get(int(found.row[single[span]])) if span in single else None
         read = [line] if line else _read(store, span, 0)
-        if whole_exchanges or any(_is_call(each) for each in read):
+        if (whole_exchanges and span.family != FACTS_THREAD) or any(_is_call(each) for each in read):
             whole = whole_units(span, _read(store, span, _AROUND), whole_exchanges)
             span, read = whole, _read(store, whole, 0)
         if read:

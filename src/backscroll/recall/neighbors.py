@@ -6,11 +6,13 @@ By position, not by time. Knows nothing about similarity or budgets.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from backscroll.types import Span
+from backscroll.types import FACTS_THREAD, Span
 
 
 def widen(spans: Iterable[Span], before: int, after: int) -> list[Span]:
     """Each span with the positions around it; those that touch become one, at the rank of the better.
+
+    A fact has no neighbors.
 
     Args:
         spans: of single lines, best first.
@@ -22,7 +24,11 @@ def widen(spans: Iterable[Span], before: int, after: int) -> list[Span]:
         return list(spans)
     joined: list[Span] = []
     for span in spans:
-        wide = replace(span, first=max(0, span.first - before), last=span.last + after)
+        wide = (
+            span
+            if span.family == FACTS_THREAD
+            else replace(span, first=max(0, span.first - before), last=span.last + after)
+        )
         touching = [other for other in joined if wide.overlaps(other)]
         if not touching:
             joined.append(wide)

@@ -5,6 +5,7 @@ their signs first. Knows nothing about files.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -113,6 +114,12 @@ def speakers(columns: Columns, scope: Scope) -> list[str]:
     _, visible = _in_scope(columns, scope)
     names = list(columns.speakers)
     return [names[code] for code in visible.speakers]
+
+
+def apart(found: Candidates) -> Candidates:
+    """The same with each line in a family of its own, so that none has neighbors."""
+    families = tuple(found.families[code] for code in found.family)
+    return replace(found, family=np.arange(len(found.row), dtype=np.int32), families=families)
 
 
 def merge(found: Sequence[Candidates], max_lines: int, reach: int) -> Candidates:

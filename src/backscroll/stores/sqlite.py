@@ -8,6 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import apsw
 
@@ -86,6 +87,23 @@ class SQLiteStore:
             stored = lines.append(database, key, branches.growing_branch(database, key), drafts)
         self._appended[key.user] += len(stored)
         return stored
+
+    def put(self, key: ThreadKey, message: Message, pinned: bool) -> Line:
+        """Store a message in place of the line that has its id, and its bytes."""
+        draft = lines.draft(message, self._count_message)
+        with self._connection.writing() as database:
+            _note_terms(database)
+            branch = branches.growing_branch(database, key)
+            held = lines.find(database, branch, [str(draft.message.id)]).get(str(draft.message.id))
+            if held is not None:
+                deletion.delete_line(database, key, held.position)
+                _put_setting(database, checks.WIPE_SETTING, "needed")
+            [line] = lines.append(database, key, branch, [draft])
+            database.execute("UPDATE lines SET pinned = ? WHERE row = ?", (pinned, line.row))
+        if held is not None:
+            self._cache.forget()
+            self._wipe()
+        return replace(line, pinned=pinned)
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -216,7 +234,12 @@ class SQLiteStore:
                 ranking.search(columns, scope, vector, terms, max_lines, reach)
                 for columns in self._columns(database, scope)
             ]
-        return ranking.merge(found, max_lines, reach)
+            beside = [
+                ranking.search(columns, Scope(*key), vector, terms, max_lines, 0)
+                for key in scope.also
+                for columns in self._columns(database, Scope(*key))
+            ]
+        return ranking.merge([*found, *(ranking.apart(one) for one in beside if len(one.row))], max_lines, reach)
 
     def speakers(self, scope: Scope) -> tuple[str, ...]:
         """Who speaks in the scope's lines, in the order of their first ones."""
