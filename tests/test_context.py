@@ -855,3 +855,9 @@ def test_a_path_is_a_place_to_open_too(tmp_path):
         memory.thread("chat").append(user("Hello."))
     with backscroll.open(str(tmp_path / "chat.db")) as memory:
         assert [line.message.text for line in memory.thread("chat").lines()] == ["Hello."]
+
+
+def test_a_date_before_the_year_1000_is_told_as_any_other(memory):
+    memory.thread("old").append(user("The bridge is built of oak."))
+    told = memory.thread("new").context("What is the bridge built of?", max_tokens=500, now="0999-01-01")
+    assert "0999-01-01" in told.messages[-1]["content"]

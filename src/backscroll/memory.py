@@ -528,7 +528,7 @@ class Thread:
             counter=open_counter(model),
             settings=settings,
             tools=tuple(tools),
-            today=f"{today:%Y-%m-%d}" if today else "",
+            today=today.date().isoformat() if today else "",
             asking_thread=self.key,
             facts=facts.pinned(self._store, seen.also),
         )
