@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from backscroll.server.app import create_app
+from backscroll.server.settings import ServerSettings
 from backscroll.settings import PRESETS, Settings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -151,6 +153,16 @@ def test_the_settings_page_has_the_values_of_the_presets():
     for field in dataclasses.fields(Settings):
         values = [shown_value(getattr(preset, field.name)) for preset in PRESETS.values()]
         assert table[field.name] == values, field.name
+
+
+def test_the_server_page_names_every_setting_and_route():
+    page = (ROOT / "docs" / "server.md").read_text("utf-8")
+    named = set(re.findall(r"`([^`\n]+)`", page))
+    assert {field.name for field in dataclasses.fields(ServerSettings)} - named == set()
+    paths = create_app(None, ServerSettings()).openapi()["paths"]
+    routes = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
+    assert len(routes) > 10
+    assert routes - named == set()
 
 
 def test_the_storage_page_names_every_table_and_column():

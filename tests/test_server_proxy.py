@@ -14,8 +14,7 @@ from langchain_openai import ChatOpenAI
 
 import openai_server
 from backscroll.memory import Memory
-from backscroll.server.settings import ServerSettings
-from backscroll.server.upstream import base_url_of
+from backscroll.server.settings import ServerSettings, base_url_of
 from chats import assistant, calls, result, system, user
 from openai_server import OpenAIServer, chunk, hangs_up, says, status, streams
 from serving import served

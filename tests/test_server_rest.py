@@ -4,10 +4,16 @@ import json
 
 import httpx
 import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 import backscroll
 from backscroll.llm.scripted import ScriptedLLM
-from serving import asking
+from backscroll.server.app import create_app
+from backscroll.server.settings import ServerSettings
+from serving import asking, served
 
 
 @pytest.fixture
@@ -58,3 +64,37 @@ def test_the_page_may_load_nothing_from_elsewhere(client):
     page = client.get("/")
     assert page.status_code == 200
     assert "default-src 'none'" in page.headers["content-security-policy"]
+
+
+# by its own description
+
+DESCRIBED = schemathesis.openapi.from_dict(create_app(None, ServerSettings()).openapi())
+OPERATIONS = {found.ok().label: found.ok() for found in DESCRIBED.get_all_operations()}
+
+
+@pytest.fixture(scope="module")
+def replying_url():
+    with (
+        backscroll.open(":memory:", embedder="hashing", llm=lambda messages: "Yes.") as memory,
+        served(memory, requests_per_minute=0) as server,
+    ):
+        yield server.url
+
+
+@pytest.mark.parametrize("label", OPERATIONS)
+@pytest.mark.filterwarnings("ignore")
+def test_whatever_fits_the_description_or_not_is_answered_as_it_says(label, replying_url):
+    @given(OPERATIONS[label].as_strategy(), st.booleans())
+    @settings(max_examples=10, suppress_health_check=list(HealthCheck), deadline=None, database=None)
+    def holds(case, is_known_thread):
+        if is_known_thread and case.query and "thread" in case.query:
+            place = {"user": "default", "thread": "t"}
+            talk = {"messages": [said("user", "My van is red.", id="m1"), said("assistant", "Noted.", id="m2")]}
+            httpx.post(f"{replying_url}/api/messages", params=place, json=talk)
+            case.query |= place
+        answer = case.call(base_url=replying_url)
+        assert answer.status_code < 500, answer.text
+        # That all that fits is accepted cannot be held: a cursor is text, and not every text is one.
+        case.validate_response(answer, excluded_checks=[positive_data_acceptance])
+
+    holds()

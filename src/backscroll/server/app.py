@@ -16,6 +16,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from backscroll import __version__
 from backscroll.errors import BackscrollError
 from backscroll.memory import Memory
+from backscroll.server.gate import Gate
+from backscroll.server.health import OPEN, health
+from backscroll.server.observing import Observed, Observer
 from backscroll.server.problems import RefusedError, answer_error, answer_refused, problem
 from backscroll.server.proxy import proxy
 from backscroll.server.rest import api
@@ -42,18 +45,21 @@ def create_app(memory: Memory | None = None, settings: ServerSettings | None = N
         docs_url=None,
         redoc_url=None,
         openapi_url="/openapi.json",
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # its spans tell query strings; ours do not
     )
     app.state.settings = told
     app.state.tenants = Tenants(told, memory)
+    app.state.observer = Observer()
     app.state.waiting = CapacityLimiter(_MAX_WAITING)
     app.add_exception_handler(BackscrollError, answer_error)
     app.add_exception_handler(RefusedError, answer_refused)
     app.add_exception_handler(RequestValidationError, _answer_invalid)
     app.add_exception_handler(HTTPException, _answer_http)
-    app.add_middleware(_Tenant)
+    app.add_middleware(Gate, settings=told, open_paths={*OPEN, "/", *(f"/{file.name}" for file in PAGE.iterdir())})
+    app.add_middleware(Observed, observer=app.state.observer)
     app.add_middleware(_Headers)
-    app.include_router(api)
-    app.include_router(proxy)
+    for router in (api, proxy, health):
+        app.include_router(router)
     app.mount("/", StaticFiles(directory=PAGE, html=True), name="page")
     return app
 
@@ -77,15 +83,6 @@ async def _answer_invalid(request: Request, error: Exception) -> Response:
 async def _answer_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return problem(request.url.path, error.status_code, str(error.detail), **dict(error.headers or {}))
-
-
-class _Tenant:
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["backscroll.tenant"] = "default"
-        await self._app(scope, receive, send)
 
 
 class _Headers:

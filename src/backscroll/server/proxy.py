@@ -17,6 +17,8 @@ from starlette.types import Receive, Scope, Send
 
 from backscroll.errors import BackscrollError
 from backscroll.memory import Memory
+from backscroll.server.gate import TENANT
+from backscroll.server.observing import Observer, answered_attributes, asked_attributes
 from backscroll.server.turn import THREAD_HEADER, USER_HEADER, Turn, begin_turn, end_turn, reply_in, shrink
 from backscroll.server.upstream import Upstream, refused, returned_headers
 from backscroll.wiring import taken_tokens
@@ -43,25 +45,29 @@ async def chat_completions(request: Request) -> Response:
     upstream.check()
     raw = await request.body()
     turn = await to_thread.run_sync(_begun, request, raw)
-    turn, answer = await _answered(upstream, turn, request)
+    with request.app.state.observer.stage(
+        "upstream chat", **asked_attributes(turn.body.get("model"), upstream.base_url)
+    ):
+        turn, answer = await _answered(upstream, turn, request)
     headers = {**dict(returned_headers(answer.headers)), **_named(turn)}
     if answer.headers.get("content-type", "").startswith("text/event-stream"):
-        return Relay(answer, turn, headers)
+        return Relay(answer, turn, headers, request.app.state.observer)
     whole = await _read(answer, upstream)
     if answer.is_success:
-        await to_thread.run_sync(_keep, turn, whole, False)
+        await to_thread.run_sync(_keep, turn, whole, False, request.app.state.observer)
     return Response(whole, answer.status_code, headers)
 
 
 class Relay(Response):
     """A stream's bytes as they come; what came is stored when it ends, or when either side leaves."""
 
-    def __init__(self, answer: httpx.Response, turn: Turn, headers: dict[str, str]) -> None:
+    def __init__(self, answer: httpx.Response, turn: Turn, headers: dict[str, str], observer: Observer) -> None:
         """Take the upstream's answer, whose body is still to come."""
         super().__init__(None, answer.status_code, headers)
         del self.headers["content-length"]
         self._answer = answer
         self._turn = turn
+        self._observer = observer
         self._received = bytearray()
         self._is_kept = False
 
@@ -105,7 +111,7 @@ class Relay(Response):
     async def _keep(self) -> None:
         if not self._is_kept:
             self._is_kept = True
-            await to_thread.run_sync(_keep, self._turn, bytes(self._received), True)
+            await to_thread.run_sync(_keep, self._turn, bytes(self._received), True, self._observer)
 
 
 async def _answered(upstream: Upstream, turn: Turn, request: Request) -> tuple[Turn, httpx.Response]:
@@ -132,18 +138,22 @@ async def _read(answer: httpx.Response, upstream: Upstream) -> bytes:
 
 def _begun(request: Request, raw: bytes) -> Turn:
     state = request.app.state
-    memory: Memory = state.tenants.memory(request.scope["backscroll.tenant"])
-    return begin_turn(memory, raw, request.headers, state.settings)
+    memory: Memory = state.tenants.memory(request.scope[TENANT])
+    return begin_turn(memory, raw, request.headers, state.settings, state.observer)
 
 
-def _keep(turn: Turn, raw: bytes, is_stream: bool) -> None:
+def _keep(turn: Turn, raw: bytes, is_stream: bool, observer: Observer) -> None:
     """Store the reply; its embedding waits for the next context.
 
     Where the store fails, the client gets its answer all the same: a client that resends its history brings it again.
     """
     try:
-        end_turn(turn, reply_in(raw, is_stream))
+        with observer.stage("keep") as stage:
+            reply = reply_in(raw, is_stream)
+            stage.note(answered_attributes(reply))
+            observer.replies.labels(end_turn(turn, reply)).inc()
     except BackscrollError as error:
+        observer.replies.labels("lost").inc()
         _log.error("a reply could not be stored: %s", error)
 
 

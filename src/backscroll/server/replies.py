@@ -12,11 +12,11 @@ from starlette.responses import StreamingResponse
 from backscroll.errors import BackscrollError
 from backscroll.reply import ReplyStream
 from backscroll.server.problems import problem_body, status_of
-from backscroll.server.shaping import turn_shape
+from backscroll.server.shaping import context_shape, turn_shape
 
 
 def stream_reply(ask: Callable[[], ReplyStream], waiting: CapacityLimiter) -> StreamingResponse:
-    """The reply as events ``delta``, ``context``, ``done``, or ``error``.
+    """The reply as events ``context``, ``delta``, ``done``, or ``error``.
 
     Args:
         ask: begins the reply.
@@ -30,7 +30,11 @@ async def _events(ask: Callable[[], ReplyStream], waiting: CapacityLimiter) -> A
     try:
         stream = await to_thread.run_sync(ask, limiter=waiting)
         try:
+            is_told = False
             while (piece := await to_thread.run_sync(partial(next, stream, None), limiter=waiting)) is not None:
+                if stream.context is not None and not is_told:
+                    is_told = True
+                    yield _event("context", context_shape(stream.context))
                 yield _event("delta", {"text": piece})
         finally:
             with CancelScope(shield=True):  # whoever leaves has what came so far stored
@@ -39,10 +43,7 @@ async def _events(ask: Callable[[], ReplyStream], waiting: CapacityLimiter) -> A
         yield _event("error", problem_body(status_of(error), str(error)))
         return
     if stream.turn is not None:
-        turn = turn_shape(stream.turn)
-        if turn.context is not None:
-            yield _event("context", turn.context)
-        yield _event("done", turn)
+        yield _event("done", turn_shape(stream.turn))
 
 
 def _event(name: str, data: Mapping[str, Any] | BaseModel) -> str:

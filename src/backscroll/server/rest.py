@@ -12,6 +12,7 @@ from backscroll import __version__
 from backscroll.errors import MessageError
 from backscroll.memory import DEFAULT_USER, Memory, Thread
 from backscroll.server import shapes
+from backscroll.server.gate import TENANT
 from backscroll.server.paging import end, lines_before, lines_from, page_of
 from backscroll.server.problems import RefusedError
 from backscroll.server.replies import stream_reply
@@ -54,7 +55,10 @@ api = APIRouter(prefix="/api", responses=_ERRORS)
 
 def memory_of(request: Request) -> Memory:
     """The memory of the one who asks."""
-    memory: Memory = request.app.state.tenants.memory(request.scope["backscroll.tenant"])
+    tenant = request.scope[TENANT]
+    if tenant is None:
+        raise RefusedError(401, "send a key of this server's: Authorization: Bearer KEY")
+    memory: Memory = request.app.state.tenants.memory(tenant)
     return memory
 
 
@@ -84,7 +88,7 @@ ThreadOf = Annotated[Thread, Depends(thread_of)]
 def status(request: Request, settings: SettingsOf) -> shapes.Status:
     """What this server is; without a key, only whether it needs one."""
     needs_key = bool(settings.keys)
-    if needs_key and request.scope["backscroll.tenant"] is None:
+    if needs_key and request.scope[TENANT] is None:
         return shapes.Status(version=__version__, needs_key=True)
     memory = memory_of(request)
     return shapes.Status(

@@ -10,10 +10,12 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from backscroll.errors import MessageError
+from backscroll.endpoint import checked_address
+from backscroll.errors import LLMError, MessageError
 
 PREFIX = "BACKSCROLL_"
 CONFIG_VARIABLE = PREFIX + "CONFIG"
+OPENAI = "https://api.openai.com/v1"
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
@@ -111,6 +113,14 @@ def read_settings(given: Mapping[str, Any], config: str | None = None) -> Server
     told = {name: value for name, value in given.items() if value is not None}
     merged = {**(_read_file(path) if path else {}), **environment, **told}
     return ServerSettings(**{name: _typed(name, value) for name, value in merged.items()})
+
+
+def base_url_of(settings: ServerSettings) -> str:
+    """Where the upstream is; empty where there is none. Raises: LLMError for an address that is none."""
+    named = settings.upstream
+    if not named and settings.llm.startswith("openai:"):
+        named = settings.llm.partition("@")[2] or os.environ.get("OPENAI_BASE_URL") or OPENAI
+    return checked_address(named, LLMError, "put it into the variable of the key") if named else ""
 
 
 def _read_file(path: str) -> dict[str, Any]:

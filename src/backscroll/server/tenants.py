@@ -7,10 +7,10 @@ from pathlib import Path
 
 from backscroll.errors import MessageError
 from backscroll.memory import Memory
+from backscroll.server.keys import DEFAULT_TENANT
 from backscroll.server.settings import ServerSettings
 from backscroll.wiring import open_memory
 
-DEFAULT_TENANT = "default"
 _MEMORY = ":memory:"
 
 

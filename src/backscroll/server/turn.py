@@ -9,7 +9,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -22,6 +22,7 @@ from backscroll.memory import DEFAULT_USER, Memory, Thread
 from backscroll.messages import is_empty, parse_messages
 from backscroll.reply import said
 from backscroll.server.finding import History, find_thread, store_history
+from backscroll.server.observing import Observer
 from backscroll.server.settings import ServerSettings
 from backscroll.server.shaping import CONTEXT_TOKENS, LATENCY, PRESET
 from backscroll.types import Line, Message, Reply
@@ -60,30 +61,44 @@ class Turn:
     began: float
 
 
-def begin_turn(memory: Memory, raw: bytes, headers: Mapping[str, str], settings: ServerSettings) -> Turn:
+def begin_turn(
+    memory: Memory, raw: bytes, headers: Mapping[str, str], settings: ServerSettings, observer: Observer
+) -> Turn:
     """Store what is new of a request's messages, and make the context for them.
 
     Args:
         raw: the request's body.
         headers: by names in lower case.
+        observer: is told how long it took.
 
     Raises: MessageError for what is no chat completion; what `Thread.context` raises.
     """
     began = time.monotonic()
     body = _parsed(raw)
+    with observer.stage("store"):
+        thread = _stored(memory, body, headers)
+    prompt = memory.store.tail(thread.key, 1)[-1]
+    told = _without_ours(body)
+    with observer.stage("context") as stage:
+        context = _context(thread, told, _budget(told, headers, settings), headers.get(PRESET_HEADER))
+        stage.note({"backscroll.tokens": context.tokens, "backscroll.max_tokens": context.report.max_tokens})
+    observer.tokens.labels("context").inc(context.tokens)
+    observer.tokens.labels("history").inc(prompt.offset + prompt.tokens)
+    return Turn(thread, prompt, told, context, body.get("stream") is True, _sent(told, context), began)
+
+
+def _stored(memory: Memory, body: Mapping[str, Any], headers: Mapping[str, str]) -> Thread:
+    """Store what is new of a request's messages; returns the thread that they are of."""
     messages = parse_messages(_listed(body, "messages"))
     if not messages:
         raise MessageError("messages is a list of at least one message")
+    history = _history(headers)
     user = _user(body, headers)
     name = _named(headers, THREAD_HEADER) or _in_metadata(body, _THREAD_KEY)
     known = name or find_thread(memory.store, user, messages)
     thread = memory.thread(known or f"chat-{uuid.uuid4().hex[:12]}", user=user)
-    history = _history(headers) if name else "whole"
-    store_history(thread, messages, history)
-    prompt = memory.store.tail(thread.key, 1)[-1]
-    told = _without_ours(body)
-    context = _context(thread, told, _budget(told, headers, settings), headers.get(PRESET_HEADER))
-    return Turn(thread, prompt, told, context, body.get("stream") is True, _sent(told, context), began)
+    store_history(thread, messages, history if name else "whole")
+    return thread
 
 
 def shrink(turn: Turn, limit: int) -> Turn:
@@ -114,35 +129,29 @@ def reply_in(raw: bytes, is_stream: bool) -> Reply | None:
         return None
 
 
-def end_turn(turn: Turn, reply: Reply | None) -> bool:
-    """Store the reply behind its prompt; whether it was.
+def end_turn(turn: Turn, reply: Reply | None) -> str:
+    """Store the reply behind its prompt; says what became of it: kept, partial, empty, known or superseded.
 
     Where the chat went on otherwise meanwhile, the reply is not put into it: another reply of the same prompt is left
     for this one, as a branch; a copy that the client resent already is enough.
     """
     if reply is None or is_empty(reply.message):
-        return False
+        return "empty"
     message = _noted(turn, reply)
     thread, store = turn.thread, turn.thread.memory.store
     with store.exclusive():
         since = store.read(thread.key, turn.prompt.position, _ALL)
         if not since or since[0].row != turn.prompt.row:
-            _log.info("a reply is not stored: its thread goes on as another branch")
-            return False
+            return "superseded"
         following = [line.message for line in since[1:]]
-        if following and not _takes_the_place(message, following):
-            return False
+        if following and says_the_same(message, following[0]):
+            return "known"
+        if following and (reply.is_partial or any(one.role == "user" for one in following)):
+            return "superseded"
         if following:
             store.fork(thread.key, turn.prompt.position + 1)
         thread.append(message, embed=False)
-    return True
-
-
-def _takes_the_place(message: Message, following: Sequence[Message]) -> bool:
-    """Whether a whole reply is another one than what already follows its prompt, and the chat has not gone on."""
-    if says_the_same(message, following[0]) or message.metadata.get("partial"):
-        return False
-    return all(one.role != "user" for one in following)
+    return "partial" if reply.is_partial else "kept"
 
 
 def _noted(turn: Turn, reply: Reply) -> Message:

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping
 
 import httpx
 
-from backscroll.endpoint import checked_address, checked_key
+from backscroll.endpoint import checked_key
 from backscroll.errors import LLMError
 from backscroll.server.problems import RefusedError
-from backscroll.server.settings import ServerSettings
+from backscroll.server.settings import ServerSettings, base_url_of
 
-OPENAI = "https://api.openai.com/v1"
 _CONNECT_SECONDS = 10.0
 # Between two machines each, or ours: not for the other side.
 _NOT_SENT = frozenset(
@@ -86,14 +85,6 @@ class Upstream:
             **({"content-type": "application/json"} if has_body else {}),
             **({"authorization": key} if key else {}),
         }
-
-
-def base_url_of(settings: ServerSettings) -> str:
-    """Where the upstream is; empty where there is none. Raises: LLMError for an address that is none."""
-    named = settings.upstream
-    if not named and settings.llm.startswith("openai:"):
-        named = settings.llm.partition("@")[2] or os.environ.get("OPENAI_BASE_URL") or OPENAI
-    return checked_address(named, LLMError, "put it into the variable of the key") if named else ""
 
 
 def returned_headers(given: httpx.Headers) -> Iterable[tuple[str, str]]:
