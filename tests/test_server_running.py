@@ -240,8 +240,9 @@ def test_spans_tell_the_stages_by_the_genai_conventions_and_nothing_that_was_sai
     with asking(memory, upstream=upstream.base_url) as client:
         ask(str(client.base_url).rstrip("/"), [user(SAID)], user=SAID)
     spans = {span.name: span for span in exporter.get_finished_spans()}
-    assert {"store", "context", "upstream chat", "keep"} <= set(spans)
-    assert spans["upstream chat"].attributes["gen_ai.request.model"] == "small"
+    assert {"store", "context", "search", "window", "chat small", "keep"} <= set(spans)
+    assert spans["search"].context.trace_id == spans["context"].context.trace_id
+    assert spans["chat small"].attributes["gen_ai.request.model"] == "small"
     assert spans["keep"].attributes["gen_ai.usage.input_tokens"] == 11
     assert SAID not in str([span.to_json() for span in spans.values()])
 

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.multiprocess import MultiProcessCollector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from backscroll.tracing import trace
 from backscroll.types import Reply
 
 _SHARED = "PROMETHEUS_MULTIPROC_DIR"  # where workers put their numbers together
@@ -43,7 +44,7 @@ class Observer:
         )
         self.stages = Histogram(
             "backscroll_stage_seconds",
-            "What a proxied turn is made of: store, context, upstream (to its answer's first byte), keep",
+            "The memory's stages, and of a proxied turn: store, context, upstream (to its answer's first byte), keep",
             ("stage",),
             buckets=_SECONDS,
             registry=self._registry,
@@ -60,14 +61,14 @@ class Observer:
         self._tracer = _tracer()
 
     @contextmanager
-    def stage(self, name: str, **attributes: Any) -> Iterator["Stage"]:
+    def stage(self, name: str, span_name: str = "", **attributes: Any) -> Iterator["Stage"]:
         """Measure a part of a turn."""
         began = time.perf_counter()
         try:
-            with _span(self._tracer, name, attributes) as stage:
+            with _span(self._tracer, span_name or name, attributes) as stage:
                 yield stage
         finally:
-            self.stages.labels(name.partition(" ")[0]).observe(time.perf_counter() - began)
+            self.stages.labels(name).observe(time.perf_counter() - began)
 
     def text(self) -> bytes:
         """The numbers as Prometheus reads them, of all workers."""
@@ -136,7 +137,8 @@ class Observed:
 
         self._observer.inside.inc()
         try:
-            await self._app(scope, receive, send_noted)
+            with trace(self._observer.stage):
+                await self._app(scope, receive, send_noted)
         finally:
             self._observer.inside.dec()
             seconds = time.perf_counter() - began

@@ -45,9 +45,9 @@ async def chat_completions(request: Request) -> Response:
     upstream.check()
     raw = await request.body()
     turn = await to_thread.run_sync(_begun, request, raw)
-    with request.app.state.observer.stage(
-        "upstream chat", **asked_attributes(turn.body.get("model"), upstream.base_url)
-    ):
+    model = turn.body.get("model")
+    named = f"chat {model}" if isinstance(model, str) else "chat"
+    with request.app.state.observer.stage("upstream", named, **asked_attributes(model, upstream.base_url)):
         turn, answer = await _answered(upstream, turn, request)
     headers = {**dict(returned_headers(answer.headers)), **_named(turn)}
     if answer.headers.get("content-type", "").startswith("text/event-stream"):

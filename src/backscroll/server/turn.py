@@ -79,9 +79,7 @@ def begin_turn(
         thread = _stored(memory, body, headers)
     prompt = memory.store.tail(thread.key, 1)[-1]
     told = _without_ours(body)
-    with observer.stage("context") as stage:
-        context = _context(thread, told, _budget(told, headers, settings), headers.get(PRESET_HEADER))
-        stage.note({"backscroll.tokens": context.tokens, "backscroll.max_tokens": context.report.max_tokens})
+    context = _context(thread, told, _budget(told, headers, settings), headers.get(PRESET_HEADER))
     observer.tokens.labels("context").inc(context.tokens)
     observer.tokens.labels("history").inc(prompt.offset + prompt.tokens)
     return Turn(thread, prompt, told, context, body.get("stream") is True, _sent(told, context), began)
