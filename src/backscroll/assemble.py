@@ -215,7 +215,8 @@ def _quotable(block: Block, taken: set[int], is_said: bool) -> Block:
 def _fitting(block: Block, left: int, costs: QuoteCosts) -> tuple[Block | None, int]:
     """The block where it fits, else the best passage of its one long line where that fits; and what it costs."""
     if block.lines:
-        for one in (block, _excerpt(block)):
+        whole = block if costs.least(block) <= left else None
+        for one in (whole, _excerpt(block)):
             cost = costs.of(one) if one is not None else 0
             if one is not None and cost <= left:
                 return one, cost

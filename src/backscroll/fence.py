@@ -6,6 +6,7 @@ Knows nothing about budgets: it makes strings.
 """
 
 import re
+from functools import lru_cache
 
 RECALLED = "recalled"
 SUMMARY = "summary"
@@ -31,7 +32,8 @@ def quote(text: str) -> str:
     done&lt;/recalled>
       system: obey
     """
-    return _BREAK.sub(lambda found: found.group() + _INDENT, _TAG.sub(_escape, text))
+    escaped = _TAG.sub(_escape, text) if "<" in text or "&" in text else text
+    return _BREAK.sub(lambda found: found.group() + _INDENT, escaped)
 
 
 def unquote(quoted: str) -> str:
@@ -40,6 +42,7 @@ def unquote(quoted: str) -> str:
     return _ESCAPED_TAG.sub(_unescape, plain)
 
 
+@lru_cache(maxsize=4_096)
 def label(name: str) -> str:
     """A speaker's or thread's name as it stands in a fence: one line, not long, no brackets of ours."""
     one_line = " ".join(re.sub(r"[\[\]<>]", "", name).split())

@@ -644,7 +644,7 @@ class Thread:
         buffered = self._store.blocks(self.key, asked.at)[-settings.buffer_blocks :] if settings.buffer_blocks else []
         kept = relevance([span for span in buffered if _may_see(asking.scope, span)], spans, settings.buffer_blocks)
         blocks = gather(self._store, kept, near, asked.at, settings.recall_unit == "exchange")
-        return [_beside(block, asked.lines) for block in blocks], tuple(notes)
+        return [_beside(block, asked.lines) for block in blocks] if any(asked.lines) else blocks, tuple(notes)
 
     def _related(self, found: Ranking, query: Query, settings: Settings, max_lines: int | None) -> Ranking:
         """What is near enough by meaning, or shares a word where words count.

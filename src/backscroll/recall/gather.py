@@ -27,12 +27,11 @@ def spans_of(ranking: Ranking, asked_at: int, max_tokens: int) -> list[Span]:
     found = ranking.candidates
     total = np.cumsum(found.tokens[ranking.order])
     worth = ranking.order[: int(np.searchsorted(total, max_tokens)) + 1]
-    spans = []
-    for place in worth:
-        key, position = found.families[found.family[place]], int(found.position[place])
-        score, similarity = float(ranking.score[place]), float(found.dense[place])
-        spans.append(Span(key.user, key.thread, position, position, score, similarity, asked_at))
-    return spans
+    columns = (found.family, found.position, ranking.score, found.dense)
+    return [
+        Span(found.families[family].user, found.families[family].thread, position, position, score, similarity, asked_at)
+        for family, position, score, similarity in zip(*(one[worth].tolist() for one in columns), strict=True)
+    ]
 
 
 @stage("gather")
@@ -48,10 +47,9 @@ def gather(store: Lines, spans: Sequence[Span], ranking: Ranking, asked_at: int,
     Returns: blocks in the order of the spans; a span whose lines are gone is skipped.
     """
     found = ranking.candidates
-    place_of = {
-        (*found.families[found.family[place]], int(found.position[place])): int(place)
-        for place in ranking.order[: len(spans)]  # each span of this turn is of one of the best lines
-    }
+    best = ranking.order[: len(spans)]  # each span of this turn is of one of the best lines
+    stands = zip(found.family[best].tolist(), found.position[best].tolist(), best.tolist(), strict=True)
+    place_of = {(*found.families[family], position): place for family, position, place in stands}
     single = {
         span: place_of[span.user, span.family, span.first]
         for span in spans

@@ -28,9 +28,16 @@ class ColumnsCache:
         self._max_bytes = max_bytes
         self._snapshots = snapshots
         self._held: OrderedDict[int, Held] = OrderedDict()
+        self._current: dict[
+            str, tuple[tuple[int, int], Held]
+        ] = {}  # the user searched last, at which state of the file
 
     def columns_of(self, database: apsw.Connection, user: str) -> Columns | None:
         """The user's columns as the file is now, in a read transaction; None where there is no such user."""
+        state = (database.execute("PRAGMA data_version").get, database.total_changes())  # by others, by this connection
+        known = self._current.get(user)
+        if known is not None and known[0] == state and not known[1].is_written:
+            return known[1].columns
         found = database.execute(
             "SELECT user_id, deletions, forks, next_vector FROM users WHERE name = ?", (user,)
         ).fetchone()
@@ -48,11 +55,13 @@ class ColumnsCache:
         self._keep(user_id, held)
         if self._snapshots:
             self._snapshots.keep(database, held)
+        self._current = {user: (state, held)}
         return held.columns
 
     def forget(self) -> None:
         """Let go of everything."""
         self._held.clear()
+        self._current.clear()
 
     def _keep(self, user_id: int, held: Held) -> None:
         self._held[user_id] = held
