@@ -151,6 +151,19 @@ def test_the_sink_preset_has_the_models_summary_from_its_first_one_on():
         assert sum(line.tokens for line in thread.lines()) < 3000
 
 
+def test_the_beginning_of_the_models_summary_is_told_where_the_whole_has_no_room():
+    with opened(NOTES) as memory:
+        thread = memory.thread("chat")
+        thread.append(turns(60))
+        memory.summarize()
+        [whole] = by_model(thread)[:1]
+        told = summary_in(thread.context("And now?", max_tokens=900))
+        shown = " ".join(whole.sentences[:2])
+        assert shown in told
+        assert " ".join(whole.sentences) not in told
+        assert " ".join(whole.sentences) in summary_in(thread.context("And now?", max_tokens=2000))
+
+
 def test_a_short_thread_and_a_preset_without_summary_ask_no_model():
     with opened(NOTES) as memory:
         thread = memory.thread("short")

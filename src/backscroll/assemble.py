@@ -168,16 +168,24 @@ def assemble(parts: Parts, shares: Shares, frame: Frame) -> Assembled:
 
 
 def _fit_summary(summaries: Sequence[Summary], max_tokens: int, frame: Frame) -> list[Summary]:
-    """The oldest summaries that fit: they tell the most lines in a word, and stand in front of what is appended."""
+    """The oldest summaries that fit: they tell the most lines in a word, and stand in front of what is appended.
+
+    A model's is longer than one of sentences: where not even the first has room, its beginning is taken.
+    """
     fitting: list[Summary] = []
-    for summary in summaries:
-        if not summary.sentences:
-            continue
-        text = quoted_summary([*fitting, summary])
-        if frame.counter.count(text) + frame.counter.tokens_per_message > max_tokens:
+    for summary in (one for one in summaries if one.sentences):
+        whole = len(summary.sentences)
+        least = 0 if summary.made_at and not fitting else whole - 1
+        shorter = [replace(summary, sentences=summary.sentences[:length]) for length in range(whole, least, -1)]
+        found = next((one for one in shorter if _summary_cost([*fitting, one], frame) <= max_tokens), None)
+        if found is None:
             break
-        fitting.append(summary)
+        fitting.append(found)
     return fitting
+
+
+def _summary_cost(summaries: Sequence[Summary], frame: Frame) -> int:
+    return frame.counter.count(quoted_summary(summaries)) + frame.counter.tokens_per_message
 
 
 def _pack(parts: Parts, blocks: Sequence[Block], frame: Frame) -> Quotes:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 from backscroll.prompts import Prompt
 from backscroll.protocols import LLM, MemoryStore
-from backscroll.summarize.by_model import of_lines, of_notes, write_notes
+from backscroll.summarize.by_model import of_lines, of_notes, sentences_in, write_notes
 from backscroll.summarize.chunks import FAN_IN, Run, quarters, span_of
 from backscroll.tokens import count_stored
 from backscroll.types import Summary, ThreadKey
@@ -106,7 +106,7 @@ class Notes:
             return None
         material = of_notes(notes) if notes else of_lines(lines, earlier)
         text = write_notes(self._llm, self._prompt, material, count_stored)
-        summary = replace(claim, sentences=(text,), made_at=datetime.now(UTC))
+        summary = replace(claim, sentences=sentences_in(text), made_at=datetime.now(UTC))
         with self._store.exclusive():
             stored = self._store.summaries(key)
             there = _like(claim, stored)

@@ -5,6 +5,7 @@ what to write stands there as something that was said. Notes are taken when they
 and shorter than what they tell of; those that are too long are asked for once more.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from backscroll.types import Block, Line, Span, Summary
 NOTES_TOKENS = 120  # of one summary, at any level: what 8 % of a context of 2,000 tokens hold
 _WORDS = 60  # asked for; models take it for less than a cap
 _LINE_CHARACTERS = 4000  # of one line: its beginning tells what a pasted page is
+_BREAKS = re.compile(r"(?<=[.!?。！？]) ")
 _NOTHING = "Nothing was said in words."
 
 _ABOUT_LINES = f"Write the notes on the lines between <recalled> and </recalled>, in at most {_WORDS} words."
@@ -83,6 +85,15 @@ def write_notes(llm: LLM, prompt: Prompt, material: Material, count: Counting) -
     if count(notes) > NOTES_TOKENS:
         raise LLMError(f"the model's summary has {count(notes)} tokens, asked twice; at most {NOTES_TOKENS} are taken")
     return notes
+
+
+def sentences_in(text: str) -> tuple[str, ...]:
+    """A paragraph's sentences, which joined by spaces are the paragraph.
+
+    >>> sentences_in("It costs 3.50 EUR. Who pays? Rita.")
+    ('It costs 3.50 EUR.', 'Who pays?', 'Rita.')
+    """
+    return tuple(_BREAKS.split(text))
 
 
 def _block(line: Line) -> Block:
