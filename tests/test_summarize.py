@@ -76,6 +76,18 @@ def test_figures_and_names_are_told_before_small_talk_and_questions():
     assert not any("weather" in sentence or "tool" in sentence for sentence in told.sentences)
 
 
+def test_a_figure_is_not_cut_at_its_point():
+    told = summarize(
+        lines_of([user("The van of 2019 costs 3.50 EUR a mile. See v1.2 of the plan by Rita! 车队有十二辆车。好")]),
+        count,
+    )
+    assert told.sentences == (
+        "user: The van of 2019 costs 3.50 EUR a mile.",
+        "user: See v1.2 of the plan by Rita!",
+        "user: 车队有十二辆车。",
+    )
+
+
 @given(st.integers(0, 90), st.integers(0, 200))
 def test_a_cover_tells_each_chunk_before_the_window_once_in_few_runs(exchanges_count, before):
     parts = [summarize(chunk, count) for chunk in chunks(lines_of(turns(exchanges_count)))]

@@ -273,7 +273,7 @@ class Summary:
         first, last: positions that it covers, both included.
         sentences: the summary's sentences in the order of the lines.
             None, where a model is at it: that is a claim and no summary yet.
-        method: how it was made, with its version: ``extractive-1``, or a model and a prompt's version.
+        method: how it was made, with its version: ``extractive-2``, or a model and a prompt's version.
         created_at: the time of the newest line that it covers.
         made_at: when a model made it, or began to; None where none did.
     """

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from backscroll.terms import terms
 from backscroll.types import Line, Summary
 
-METHOD, METHOD_MERGED = "extractive-1", "extractive-1 merged"
+METHOD, METHOD_MERGED = "extractive-2", "extractive-2 merged"
 SUMMARY_TOKENS = 60  # of one summary, at any level
 
-_SENTENCE = re.compile(r"[^.!?。！？\n]+(?:[.!?。！？]+|\n|$)")
+_BREAKS = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n")  # not within 3.50 or v1.2
 _MIN_TERMS, _MAX_CHARACTERS = 3, 300
 
 Counting = Callable[[str], int]
@@ -64,7 +64,7 @@ def merge(summaries: Sequence[Summary], count: Counting) -> Summary:
 
 
 def _sentences(line: Line) -> list[str]:
-    found = (match.group().strip() for match in _SENTENCE.finditer(line.message.text))
+    found = (sentence.strip() for sentence in _BREAKS.split(line.message.text))
     return [sentence for sentence in found if sentence and len(sentence) <= _MAX_CHARACTERS]
 
 
