@@ -609,6 +609,47 @@ def test_a_process_that_is_killed_while_it_writes_leaves_what_was_there_valid(tm
         assert memory.check() == []
 
 
+FULL = """
+import resource, sys, threading
+import backscroll
+from chats import turns
+
+asked = threading.Event()
+limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+answers = []
+
+def write(messages):
+    asked.wait(60)
+    if not answers:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))  # from now on nothing can be written
+    answers.append("Notes.")
+    return "Notes."
+
+with backscroll.open(sys.argv[1], embedder="hashing", llm={"summary": write}) as memory:
+    thread = memory.thread("chat")
+    thread.append(turns(60))
+    thread.context("And?", max_tokens=2000)
+    asked.set()
+    assert memory.wait(60)
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    made = [one for one in thread.summaries() if one.made_at]
+    print(made, thread.context("And?", max_tokens=2000).report.notes)
+"""
+
+
+def test_a_disk_that_is_full_when_the_model_has_written_costs_that_summary_alone(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([SRC, str(TESTS)])}
+    command = [sys.executable, "-c", FULL, str(tmp_path / "chat.db")]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("[] ('the summary stands without the model, which failed: ")
+    assert "chat.db" in run.stdout
+    with backscroll.open(tmp_path / "chat.db", llm={"summary": lambda messages: "Notes."}) as memory:
+        assert len(memory.thread("chat").lines()) == 120
+        memory.embed()
+        assert memory.check() == []
+
+
 # Work in the background
 
 
