@@ -92,8 +92,10 @@ def test_prompt_and_reply_are_stored_together_with_what_the_reply_cost(stream):
         assert chat.stored[-2:] == [("user", "How many vans?"), ("assistant", "You have 12 vans.")]
         assert [source.position for source in turn.sources] == [3, 4]
         usage = {"prompt_tokens": 40, "completion_tokens": 6, "cached_tokens": 32}
-        metadata = {"model": "gpt-4o", "finish_reason": "stop", "usage": usage}
-        assert chat.thread.lines()[-1].message.metadata == metadata
+        sent = {"context_tokens": turn.context.tokens, "preset": "backscroll"}
+        metadata = dict(chat.thread.lines()[-1].message.metadata)
+        assert metadata.pop("latency_ms") >= 0
+        assert metadata == {"model": "gpt-4o", "finish_reason": "stop", "usage": usage, **sent}
         assert chat.llm.asked == [turn.context.messages]
         assert turn.context.messages[-1] == user("How many vans?")
         assert turn.context.report.counter == "o200k_base"

@@ -10,6 +10,7 @@ They are handed a store, an embedder, a calibration and an LLM, and import no im
 
 import json
 import logging
+import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
@@ -46,6 +47,7 @@ from backscroll.reply import (
     left_behind,
     open_exchange,
     said,
+    sent,
     stored_reply,
 )
 from backscroll.rolling import Rolling
@@ -485,9 +487,10 @@ class Thread:
         rounds = 0
         try:
             while True:
+                began = time.monotonic()
                 context, reply = yield from fit_and_ask(exchange, replying, max_tokens, received)
                 results = parse_messages(replying.tools.answer(reply.message, rounds))
-                lines = self._appended(exchange.lines([said(reply), *results]))
+                lines = self._appended(exchange.lines([said(reply, sent(context, began)), *results]))
                 exchange, max_tokens = exchange.followed(lines), context.report.max_tokens
                 received.clear()
                 rounds += 1

@@ -7,12 +7,13 @@ stored is what was said.
 """
 
 import threading
+import time
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from itertools import takewhile
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 from backscroll.answer import checked
@@ -30,6 +31,7 @@ from backscroll.tools import Tools
 from backscroll.types import Line, Message, Reply, ReplyOptions, Source, Usage
 
 PARTIAL = "partial"  # in a line's metadata: the caller left before the reply's end
+CONTEXT_TOKENS, LATENCY, PRESET = "context_tokens", "latency_ms", "preset"  # there too: what it was sent, and its time
 ABANDONED = (GeneratorExit, KeyboardInterrupt)  # the caller leaves: what was received is stored
 _SHRUNK_SHARE = 0.75  # of what the model says it takes: counts differ, and the reply needs room
 _SHRUNK_BLINDLY = 0.5  # of what was sent, where it does not say
@@ -269,11 +271,22 @@ def _shrunk(context: Context, refused: ContextTooLongError) -> int:
     return max(1, int(min(refused.limit, context.tokens) * _SHRUNK_SHARE))
 
 
-def said(reply: Reply) -> Message:
-    """The reply as a message to store, with what it cost in its metadata."""
+def sent(context: Context, began: float) -> dict[str, Any]:
+    """What a reply was sent and how long it took, for its metadata.
+
+    Args:
+        began: `time.monotonic` when its context was asked for.
+    """
+    took = round((time.monotonic() - began) * 1000)
+    return {CONTEXT_TOKENS: context.tokens, LATENCY: took, PRESET: context.report.preset}
+
+
+def said(reply: Reply, noted: Mapping[str, Any] = MappingProxyType({})) -> Message:
+    """The reply as a message to store, with what it cost in its metadata, and what else is noted of it."""
     usage = {key: value for key, value in asdict(reply.usage).items() if value is not None} if reply.usage else None
     known = {"model": reply.model, "finish_reason": reply.finish_reason, "usage": usage, PARTIAL: reply.is_partial}
-    return parse_message({**reply.message, "metadata": {key: value for key, value in known.items() if value}})
+    told = {key: value for key, value in known.items() if value}
+    return parse_message({**reply.message, "metadata": {**told, **noted}})
 
 
 def left_behind(received: Sequence[str], model: str | None) -> list[Message]:

@@ -10,12 +10,11 @@ from backscroll.context import Context
 from backscroll.exporting import common_line
 from backscroll.memory import Memory
 from backscroll.protocols import MemoryStore
-from backscroll.reply import PARTIAL, Turn
+from backscroll.reply import CONTEXT_TOKENS, LATENCY, PARTIAL, PRESET, Turn
 from backscroll.server import shapes
 from backscroll.server.paging import end
 from backscroll.types import Hit, Line, Source, Summary, ThreadInfo, ThreadKey
 
-CONTEXT_TOKENS, LATENCY, PRESET = "context_tokens", "latency_ms", "preset"  # in a reply's metadata
 _TITLE_CHARACTERS = 80
 _TITLE_LINES = 16
 _READ_POSITIONS = 500

@@ -20,12 +20,11 @@ from backscroll.errors import MessageError
 from backscroll.fingerprint import says_the_same
 from backscroll.memory import DEFAULT_USER, Memory, Thread
 from backscroll.messages import is_empty, parse_messages
-from backscroll.reply import said
+from backscroll.reply import said, sent
 from backscroll.server.finding import History, find_thread, store_history
 from backscroll.server.observing import Observer
 from backscroll.server.settings import ServerSettings
-from backscroll.server.shaping import CONTEXT_TOKENS, LATENCY, PRESET
-from backscroll.types import Line, Message, Reply
+from backscroll.types import Line, Reply
 from backscroll.wiring import reply_of, reply_of_chunks
 
 USER_HEADER, THREAD_HEADER = "x-backscroll-user", "x-backscroll-thread"
@@ -135,7 +134,7 @@ def end_turn(turn: Turn, reply: Reply | None) -> str:
     """
     if reply is None or is_empty(reply.message):
         return "empty"
-    message = _noted(turn, reply)
+    message = said(reply, sent(turn.context, turn.began))
     thread, store = turn.thread, turn.thread.memory.store
     with store.exclusive():
         since = store.read(thread.key, turn.prompt.position, _ALL)
@@ -150,17 +149,6 @@ def end_turn(turn: Turn, reply: Reply | None) -> str:
             store.fork(thread.key, turn.prompt.position + 1)
         thread.append(message, embed=False)
     return "partial" if reply.is_partial else "kept"
-
-
-def _noted(turn: Turn, reply: Reply) -> Message:
-    """The reply as it is stored: with what it was sent, and how long it took."""
-    message = said(reply)
-    noted = {
-        CONTEXT_TOKENS: turn.context.tokens,
-        LATENCY: round((time.monotonic() - turn.began) * 1000),
-        PRESET: turn.context.report.preset,
-    }
-    return replace(message, metadata={**message.metadata, **noted})
 
 
 def _context(thread: Thread, body: Mapping[str, Any], budget: int, preset: str | None) -> Context:
