@@ -53,6 +53,30 @@ def test_a_reply_streams_as_events_and_is_stored():
         assert [line.message.text for line in memory.thread("t").lines()] == ["Color?", "It is red."]
 
 
+def test_a_thread_goes_on_as_a_branch_from_any_line_and_the_old_lines_stay(client):
+    lines = [said("user", "One"), said("assistant", "Two"), said("user", "Three"), said("assistant", "Four")]
+    client.post("/api/messages", params={"thread": "t"}, json={"messages": lines})
+    edited = {"message": said("user", "Drei")}
+    stored = client.post("/api/branches", params={"thread": "t", "position": 2}, json=edited).json()["sources"]
+    assert [(source["thread"], source["position"]) for source in stored] == [("t~1", 2)]
+    read = {name: client.get("/api/messages", params={"thread": name}).json()["items"] for name in ("t", "t~0")}
+    assert [line["text"] for line in read["t"]] == ["One", "Two", "Drei"]
+    assert [line["text"] for line in read["t~0"]] == ["One", "Two", "Three", "Four"]
+    cut = client.post("/api/branches", params={"thread": "t", "position": 1}, json={})
+    assert cut.json() == {"sources": []}
+    assert [line["text"] for line in client.get("/api/messages", params={"thread": "t"}).json()["items"]] == ["One"]
+
+
+@pytest.mark.parametrize(("thread", "position"), [("t", 9), ("nobody", 0)])
+def test_there_is_no_branch_where_there_is_no_line(client, thread, position):
+    client.post("/api/messages", params={"thread": "t"}, json={"messages": [said("user", "One")]})
+    refused = client.post(
+        "/api/branches", params={"thread": thread, "position": position}, json={"message": said("user", "x")}
+    )
+    assert refused.status_code == 404
+    assert len(client.get("/api/threads").json()["items"]) == 1
+
+
 def test_without_a_language_model_a_reply_is_refused_with_what_to_do(client):
     refused = client.post("/api/reply", params={"thread": "t"}, json={"prompt": "Color?"})
     assert refused.status_code == 501

@@ -94,6 +94,7 @@ def status(request: Request, settings: SettingsOf) -> shapes.Status:
     return shapes.Status(
         version=__version__,
         needs_key=needs_key,
+        has_model=memory.llm is not None,
         model=memory.llm.model if memory.llm else None,
         embedder=memory.embedder.name,
         store=type(memory.store).__name__,
@@ -183,6 +184,18 @@ def append(
 def sync(thread: ThreadOf, given: shapes.MessagesGiven) -> shapes.Stored:
     """Store what is new in a history that is resent whole; where it differs from the stored one, it branches."""
     return _stored(thread.sync([message.plain() for message in given.messages]))
+
+
+@api.post("/branches")
+def branch(thread: ThreadOf, position: shapes.Position, given: shapes.BranchGiven) -> shapes.Stored:
+    """Let a thread go on from a position as a branch, with another message there or none; the old lines stay stored.
+
+    As sending the history anew does, without sending it.
+    """
+    with thread.memory.store.exclusive():
+        thread.memory.store.fork(thread.key, position)
+        sources = thread.append(given.message.plain(), embed=False) if given.message else []
+    return _stored(sources)
 
 
 @api.post("/context")

@@ -40,6 +40,7 @@ class Status(BaseModel):
 
     version: str
     needs_key: bool
+    has_model: bool = False
     model: str | None = None
     embedder: str | None = None
     store: str | None = None
@@ -91,6 +92,12 @@ class MessagesGiven(BaseModel):
     """Messages to store."""
 
     messages: list[MessageGiven] = Field(min_length=1)
+
+
+class BranchGiven(BaseModel):
+    """What stands at the place where a thread branches; nothing asks for another reply there."""
+
+    message: MessageGiven | None = None
 
 
 class SourceShape(BaseModel):
