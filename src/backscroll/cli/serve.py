@@ -31,6 +31,7 @@ EXTRA = "server"
 @click.option("--upstream", metavar="URL", help="The server behind the proxy.  [default: the one of --llm]")
 @click.option("--max-tokens", type=int, metavar="N", help="Size of a context.  [default: 8000]")
 @click.option("--embedder", metavar="NAME", help="[default: the store's, or local]")
+@click.option("--channels", metavar="NAMES", help="Answer by these too: sms, by Twilio.")
 @click.option("--keys", metavar="FILE", help="Ask for keys; `backscroll keys add` makes them.")
 @click.option("--workers", type=int, metavar="N", help="Processes on the one file.  [default: 1]")
 def serve(config: str | None, **given: Any) -> None:
@@ -42,6 +43,7 @@ def serve(config: str | None, **given: Any) -> None:
     settings = read_settings(given, config)
     uvicorn = _uvicorn()
     _try(settings)
+    _check_channels(settings)
     os.environ.update(settings.to_environment())  # what the workers read
     _say(settings)
     with _shared_numbers(settings.workers):
@@ -133,6 +135,14 @@ def _shared_numbers(workers: int) -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="backscroll-metrics-") as folder:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(Path(folder))
         yield
+
+
+def _check_channels(settings: ServerSettings) -> None:
+    """Say what a channel lacks here, rather than in a worker."""
+    for name in settings.channel_names:
+        import_module("backscroll.server.channels").open_channel(name)
+    if settings.channel_names and not settings.llm:
+        raise Failure("--channels needs a language model to answer with: --llm openai:MODEL")
 
 
 def _uvicorn() -> Any:

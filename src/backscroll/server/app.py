@@ -1,7 +1,7 @@
 """The server's application: its routes, what every answer carries, and what is opened and closed with it."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 from anyio import CapacityLimiter, to_thread
@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from backscroll import __version__
 from backscroll.errors import BackscrollError
 from backscroll.memory import Memory
+from backscroll.server.channels import Switchboard, answering, webhooks
 from backscroll.server.gate import Gate
 from backscroll.server.health import OPEN, health
 from backscroll.server.observing import Observed, Observer
@@ -55,11 +56,12 @@ def create_app(memory: Memory | None = None, settings: ServerSettings | None = N
     app.add_exception_handler(RefusedError, answer_refused)
     app.add_exception_handler(RequestValidationError, _answer_invalid)
     app.add_exception_handler(HTTPException, _answer_http)
-    app.add_middleware(Gate, settings=told, open_paths={*OPEN, "/", *(f"/{file.name}" for file in PAGE.iterdir())})
+    app.add_middleware(Gate, settings=told, open_paths=_open_paths(told))
     app.add_middleware(Observed, observer=app.state.observer)
     app.add_middleware(_Headers)
     for router in (api, proxy, health):
         app.include_router(router)
+    app.router.routes.extend(webhooks(told.channel_names))
     app.mount("/", StaticFiles(directory=PAGE, html=True), name="page")
     return app
 
@@ -69,9 +71,20 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     to_thread.current_default_thread_limiter().total_tokens = app.state.settings.threads
     await to_thread.run_sync(app.state.tenants.memory)
     app.state.upstream = Upstream(app.state.settings)
-    yield
+    async with _channels(app) as app.state.switchboards:
+        yield
     await app.state.upstream.close()
     await to_thread.run_sync(app.state.tenants.close)
+
+
+def _open_paths(told: ServerSettings) -> set[str]:
+    """What needs no key: health, the page, and the channels, which know their callers by a signature."""
+    return {*OPEN, "/", *(f"/{file.name}" for file in PAGE.iterdir()), *(f"/{name}" for name in told.channel_names)}
+
+
+def _channels(app: FastAPI) -> AbstractAsyncContextManager[dict[str, Switchboard]]:
+    told = app.state.settings
+    return answering(app.state.tenants.memory(), told.channel_names, told.max_tokens, told.shutdown_seconds)
 
 
 async def _answer_invalid(request: Request, error: Exception) -> Response:

@@ -35,6 +35,7 @@ class ServerSettings:
         max_tokens: of a context: everything sent.
         limit_tokens: the model's whole window, reply included; 0 is not told.
         reply_tokens: kept free in limit_tokens where a request does not say how long its reply may be.
+        channels: ways by which people write besides, by commas: ``sms``; docs/sms.md.
         keys: the file of the keys' hashes, made by ``backscroll key``; empty asks for no key.
         max_body_bytes: the longest request.
         requests_per_minute: of one key, or one address; 0 has no limit.
@@ -57,6 +58,7 @@ class ServerSettings:
     max_tokens: int = 8000
     limit_tokens: int = 0
     reply_tokens: int = 1000
+    channels: str = ""
     keys: str = ""
     max_body_bytes: int = 20_000_000
     requests_per_minute: int = 600
@@ -83,6 +85,11 @@ class ServerSettings:
                 f"without keys the server listens on this machine alone, not on {self.host}: make a key by "
                 "`backscroll key --keys keys.json`, and serve with --keys keys.json"
             )
+
+    @property
+    def channel_names(self) -> list[str]:
+        """The channels, one by one."""
+        return [name.strip() for name in self.channels.split(",") if name.strip()]
 
     def to_environment(self) -> dict[str, str]:
         """The settings as environment variables, for the worker processes."""
