@@ -27,10 +27,11 @@ def spans_of(ranking: Ranking, asked_at: int, max_tokens: int) -> list[Span]:
     found = ranking.candidates
     total = np.cumsum(found.tokens[ranking.order])
     worth = ranking.order[: int(np.searchsorted(total, max_tokens)) + 1]
-    columns = (found.family, found.position, ranking.score, found.dense)
+    keys = [found.families[family] for family in found.family[worth]]
+    columns = (found.position, ranking.score, found.dense)
     return [
-        Span(found.families[family].user, found.families[family].thread, position, position, score, similarity, asked_at)
-        for family, position, score, similarity in zip(*(one[worth].tolist() for one in columns), strict=True)
+        Span(key.user, key.thread, position, position, score, similarity, asked_at)
+        for key, position, score, similarity in zip(keys, *(one[worth].tolist() for one in columns), strict=True)
     ]
 
 
