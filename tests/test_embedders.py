@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from backscroll.embedders import IDENTITIES, OPENERS, open_embedder
-from backscroll.embedders.calibration import PERCENTILES, UNRELATED_LINES, Calibration, calibrate
+from backscroll.embedders.calibration import PERCENTILES, UNRELATED_LINES, calibrate
 from backscroll.embedders.hashing import DIMENSIONS, HashingEmbedder
 from backscroll.embedders.local import GRAPH, LocalEmbedder, quantize, read_safetensors
 from backscroll.embedders.model_files import PACKAGE, TOKENIZER, WEIGHTS, cache_folder, find_model
@@ -710,17 +710,11 @@ def test_the_percentiles_are_those_of_all_pairs(name):
     vectors = embedder.embed(LINES)
     cosines = sorted(float(a @ b) for a, b in combinations(vectors, 2))
     calibration = calibrate(embedder)
-    assert calibration.embedder == embedder.name
-    assert list(calibration.unrelated_percentiles) == [90, 95, 99, 99.9] == list(PERCENTILES)
-    for percentile, cosine in calibration.unrelated_percentiles.items():
+    assert list(calibration) == [90, 95, 99, 99.9] == list(PERCENTILES)
+    for percentile, cosine in calibration.items():
         below = sum(value <= cosine for value in cosines) / len(cosines)
         assert below == pytest.approx(percentile / 100, abs=2e-3)
     assert calibrate(embedder) == calibration
-
-
-def test_a_calibration_is_read_as_it_was_written():
-    calibration = Calibration("some/model", {90.0: 0.1, 99.9: 0.45})
-    assert Calibration.from_json(calibration.to_json()) == calibration
 
 
 # Fetching the model

@@ -51,13 +51,13 @@ def open_memory(
         store.close()
         raise
     rolling = Rolling(store, llms.get("summary"), told["summary"])
-    return Memory(store, chosen, percentiles, settings, on_embedder_error, llms.get("reply"), rolling)
+    return Memory(store, chosen, calibrate, settings, on_embedder_error, llms.get("reply"), rolling)
 
 
 def open_for_reembedding(url: str | os.PathLike[str], embedder: str | Embedder) -> Memory:
     """Open a memory by another embedder than the one of its vectors, for nothing else than `Memory.reembed`."""
     chosen = shared_embedder(embedder) if isinstance(embedder, str) else embedder
-    return Memory(open_lines(url), chosen, percentiles)
+    return Memory(open_lines(url), chosen, calibrate)
 
 
 def open_lines(url: str | os.PathLike[str]) -> MemoryStore:
@@ -124,11 +124,6 @@ def setup_model(folder: str | None = None, progress: Callable[[int, int], None] 
 def cache_folder() -> Path:
     """Where on this machine that is kept which can be made again."""
     return model_files.cache_folder().parent
-
-
-def percentiles(embedder: Embedder) -> Mapping[float, float]:
-    """What cosine unrelated lines have, per percentile."""
-    return calibrate(embedder).unrelated_percentiles
 
 
 def _llms(given: GivenLLM | Mapping[str, GivenLLM] | None) -> dict[str, LLM]:
