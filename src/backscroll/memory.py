@@ -88,7 +88,7 @@ _ALL = 2**62  # behind every position, above every number of tokens
 _MAX_TERMS = 64  # of a query: a pasted page is searched for by its first words
 _RECENT_LINES = 15  # what a prompt may lean on
 _NO_COSINE = 2.0  # above every cosine: without a query's vector, nothing is near by meaning
-_WORTH_READING = 2  # times the room there is: lines that may fit where longer, better ones do not
+_WORTH_READING = 1.25  # times the room there is: lines that may fit where longer, better ones do not; 2 finds no more
 _TALKING = frozenset({"user", "assistant", "tool"})  # a system prompt is no memory
 _log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ class Lines(Store, Index, Protocol):
     """What is asked here: lines, and where their passages are."""
 
 
-def spans_of(ranking: Ranking, asked_at: int, max_tokens: int) -> list[Span]:
+def spans_of(ranking: Ranking, asked_at: int, max_tokens: float) -> list[Span]:
     """The best lines as spans of one line each, best first: until they have max_tokens tokens together."""
     found = ranking.candidates
     total = np.cumsum(found.tokens[ranking.order])
