@@ -122,6 +122,12 @@ def _print(found: Sequence[Size]) -> None:
     for one in found:
         rows.add_row(*_size(one), *map(_percentiles, one.contexts.values()), _percentiles(one.numpy))
     print_rows(rows)
+    stages = {name: None for one in found for name in one.work}
+    click.echo("\nthe asking thread's own work in a context, ms, p50")
+    rows = table(number_column("lines"), number_column("users"), *map(number_column, stages))
+    for one in found:
+        rows.add_row(*_size(one), *(f"{one.work.get(name, 0):.2f}" for name in stages))
+    print_rows(rows)
     exponent = slope(found)
     if exponent is not None:
         click.echo(f"slope of a context's p50 over lines, log-log: {exponent:.2f}")

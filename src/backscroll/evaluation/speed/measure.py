@@ -79,6 +79,7 @@ class Size:
         cold_seconds: the first context of a new process, beyond the interpreter's and the model's start.
         bytes_per_line: of the disk, of the first context's own memory, of the files that it maps.
         stages: every stage's median milliseconds.
+        work: the same of the asking thread's own work, in which nobody else's takes part.
     """
 
     lines: int
@@ -90,6 +91,7 @@ class Size:
     cold_seconds: float
     bytes_per_line: dict[str, float]
     stages: dict[str, float] = field(default_factory=dict)
+    work: dict[str, float] = field(default_factory=dict)
 
 
 def sizes(history: History, embedder: Embedder, plan: Plan, folder: Path, advance: Advance) -> Iterator[Size]:
@@ -153,7 +155,9 @@ def _measured(history: History, embedder: Embedder, plan: Plan, path: Path, size
     disk = sum(file.stat().st_blocks * 512 for file in _files(path))
     cold = _cold(path, user, questions[0], plan)
     with api.open(path, embedder=embedder) as memory:
-        watch = _asked(memory, user if users == 1 else None, questions, plan)
+        asking = user if users == 1 else None
+        watch = _asked(memory, asking, questions, plan, Stopwatch())
+        work = _asked(memory, asking, questions, plan, Stopwatch(time.thread_time))
         singles = _singles(memory.thread(f"singles at {lines}", user), history, embedder, plan)
     own = ("own", "mapped")
     return Size(
@@ -165,7 +169,8 @@ def _measured(history: History, embedder: Embedder, plan: Plan, path: Path, size
         numpy=_numpy(history, lines, embedder.embed(questions[:20])) if users == 1 else None,
         cold_seconds=cold["seconds"],
         bytes_per_line={"disk": disk / lines, **{name: cold[name] / lines for name in own if name in cold}},
-        stages={name: Times.of(seconds).p50 for name, seconds in watch.seconds.items()},
+        stages=_medians(watch),
+        work=_medians(work),
     )
 
 
@@ -175,17 +180,21 @@ def _questions(history: History, count: int, seed: int) -> list[str]:
     return [" ".join(one.text.split()[:20]) for one in chance.choices(history.messages, k=count)]
 
 
-def _asked(memory: Memory, user: str | None, questions: Sequence[str], plan: Plan) -> Stopwatch:
+def _asked(memory: Memory, user: str | None, questions: Sequence[str], plan: Plan, watch: Stopwatch) -> Stopwatch:
     """Time all stages of a context for each question, in a chat that has begun; of many users, each asks once."""
     asking = [memory.thread("asking", user or MANY.format(number % plan.users)) for number in range(len(questions))]
     for thread in asking[:1] if user else asking:
         if not thread.lines(0, 0):
             thread.append([{"role": ("user", "assistant")[n % 2], "content": f"Fine, {n}."} for n in range(_RECENT)])
         thread.context("A first question.", max_tokens=plan.max_tokens)
-    with trace(Stopwatch()) as watch:
+    with trace(watch):
         for thread, question in zip(asking, questions, strict=True):
             thread.context(question, max_tokens=plan.max_tokens)
     return watch
+
+
+def _medians(watch: Stopwatch) -> dict[str, float]:
+    return {name: Times.of(seconds).p50 for name, seconds in watch.seconds.items()}
 
 
 def _parts(watch: Stopwatch) -> dict[str, Times]:
