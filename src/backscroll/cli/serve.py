@@ -16,7 +16,7 @@ from backscroll.cli.outcome import Failure
 from backscroll.cli.screen import print_table, table
 from backscroll.server.keys import DEFAULT_TENANT, Keyring, add_key, read_keys, remove_key
 from backscroll.server.logs import log_config
-from backscroll.server.settings import ServerSettings, base_url_of, read_settings
+from backscroll.server.settings import KEEP_ALIVE_SECONDS, ServerSettings, base_url_of, read_settings
 from backscroll.wiring import open_memory
 
 EXTRA = "server"
@@ -54,6 +54,7 @@ def serve(config: str | None, **given: Any) -> None:
             port=settings.port,
             workers=settings.workers,
             log_config=log_config(settings.log_level, settings.log_format),
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=settings.shutdown_seconds,
             server_header=False,
             access_log=False,  # it names addresses with their queries

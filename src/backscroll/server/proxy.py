@@ -7,14 +7,17 @@ The reply is stored before the client sees its end, so that its next request fin
 
 import logging
 from collections.abc import AsyncIterator
+from functools import partial
 from urllib.parse import quote
 
 import httpx
 from anyio import CancelScope, create_task_group, to_thread
 from fastapi import APIRouter, Request
+from starlette.datastructures import State
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from backscroll.background import Background
 from backscroll.errors import BackscrollError
 from backscroll.memory import Memory
 from backscroll.server.gate import TENANT
@@ -51,23 +54,23 @@ async def chat_completions(request: Request) -> Response:
         turn, answer = await _answered(upstream, turn, request)
     headers = {**dict(returned_headers(answer.headers)), **_named(turn)}
     if answer.headers.get("content-type", "").startswith("text/event-stream"):
-        return Relay(answer, turn, headers, request.app.state.observer)
+        return Relay(answer, turn, headers, request.app.state)
     whole = await _read(answer, upstream)
     if answer.is_success:
-        await to_thread.run_sync(_keep, turn, whole, False, request.app.state.observer)
+        await to_thread.run_sync(_keep, turn, whole, False, request.app.state)
     return Response(whole, answer.status_code, headers)
 
 
 class Relay(Response):
     """A stream's bytes as they come; what came is stored when it ends, or when either side leaves."""
 
-    def __init__(self, answer: httpx.Response, turn: Turn, headers: dict[str, str], observer: Observer) -> None:
+    def __init__(self, answer: httpx.Response, turn: Turn, headers: dict[str, str], state: State) -> None:
         """Take the upstream's answer, whose body is still to come."""
         super().__init__(None, answer.status_code, headers)
         del self.headers["content-length"]
         self._answer = answer
         self._turn = turn
-        self._observer = observer
+        self._state = state
         self._received = bytearray()
         self._is_kept = False
 
@@ -111,7 +114,7 @@ class Relay(Response):
     async def _keep(self) -> None:
         if not self._is_kept:
             self._is_kept = True
-            await to_thread.run_sync(_keep, self._turn, bytes(self._received), True, self._observer)
+            await to_thread.run_sync(_keep, self._turn, bytes(self._received), True, self._state)
 
 
 async def _answered(upstream: Upstream, turn: Turn, request: Request) -> tuple[Turn, httpx.Response]:
@@ -142,16 +145,20 @@ def _begun(request: Request, raw: bytes) -> Turn:
     return begin_turn(memory, raw, request.headers, state.settings, state.observer)
 
 
-def _keep(turn: Turn, raw: bytes, is_stream: bool, observer: Observer) -> None:
-    """Store the reply; its embedding waits for the next context.
+def _keep(turn: Turn, raw: bytes, is_stream: bool, state: State) -> None:
+    """Store the reply. It is embedded when the client has it, or by the next context if that comes first.
 
     Where the store fails, the client gets its answer all the same: a client that resends its history brings it again.
     """
+    observer: Observer = state.observer
+    background: Background = state.background
     try:
         with observer.stage("keep") as stage:
             reply = reply_in(raw, is_stream)
             stage.note(answered_attributes(reply))
             observer.replies.labels(end_turn(turn, reply)).inc()
+        embed_pending = partial(turn.thread.append, ())
+        background.ask((id(turn.thread.memory), turn.thread.key.user), embed_pending)
     except BackscrollError as error:
         observer.replies.labels("lost").inc()
         _log.error("a reply could not be stored: %s", error)

@@ -16,6 +16,7 @@ from backscroll.errors import LLMError, MessageError
 PREFIX = "BACKSCROLL_"
 CONFIG_VARIABLE = PREFIX + "CONFIG"
 OPENAI = "https://api.openai.com/v1"
+KEEP_ALIVE_SECONDS = 75  # a client that sends while its idle connection is being closed loses its request
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
