@@ -60,6 +60,7 @@ WRONG = {
     "calls of a user": {**calls("c1"), "role": "user", "content": "x"},
     "calls that are no list": assistant("x", tool_calls={"id": "c1"}),
     "a call without an id": assistant("x", tool_calls=[{"type": "function"}]),
+    "a call of a number": assistant("x", tool_calls=[{"id": "c1", "function": 3}]),
     "an empty id": user("x", id=" "),
     "an id that is a number": user("x", id=7),
     "a time that is none": user("x", created_at="yesterday"),

@@ -155,6 +155,8 @@ def _check_calls(payload: Mapping[str, Any]) -> None:
     for place, call in enumerate(calls):
         if not isinstance(call, dict) or not isinstance(call.get("id"), str):
             raise MessageError(f"call {place} of tool_calls is a dict with an id")
+        if not all(isinstance(call.get(kind) or {}, dict) for kind in ("function", "custom")):
+            raise MessageError(f"call {place} of tool_calls names what it calls by a dict")
 
 
 def _checked_id(given: object) -> str | None:
