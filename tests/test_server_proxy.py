@@ -245,6 +245,20 @@ def test_an_edit_and_a_regeneration_are_branches_of_the_one_thread(url, memory, 
     assert len(talks(memory)) == 1
 
 
+def test_a_system_prompt_that_changes_with_every_request_stands_in_front_also_where_one_is_repeated(url, upstream):
+    talk = [user("First."), assistant("You said: First."), user("Second.")]
+    ask(url, [system("It is noon."), *talk[:1]])
+    for told in ("It is one.", "It is two."):
+        ask(url, [system(told), *talk])
+        assert [message["role"] for message in upstream.bodies[-1]["messages"]] == [
+            "system",
+            "user",
+            "assistant",
+            "user",
+        ]
+        assert upstream.bodies[-1]["messages"][0]["content"] == told
+
+
 def test_a_history_that_the_client_cut_at_its_front_is_found(url, memory):
     talk: list[dict] = []
     for n in range(6):
@@ -363,6 +377,7 @@ def test_the_reply_has_room_in_the_models_window(memory, upstream):
         b'{"messages": [{"role": "user", "content": "x"}], "tools": 3}',
         b'{"model": "/etc/x.json", "messages": [{"role": "user", "content": "x"}]}',
         b'{"messages": [{"role": "user", "content": "\\ud800"}]}',
+        b'{"messages": [{"role": "assistant", "tool_calls": [{"id": "1", "function": 3}]}]}',
         b"[" * 100_000,
     ],
 )

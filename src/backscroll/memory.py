@@ -543,7 +543,7 @@ class Thread:
         given = parse_prompt(prompt)
         newest = self._store.tail(self.key, _ALL if asking.settings.skip_oversized else asking.frame.max_tokens)
         goes_on = given is None or given.role == "tool"
-        return ask_for(given, self._down_to_question(newest) if goes_on else newest)
+        return _without_system(ask_for(given, self._down_to_question(newest) if goes_on else newest))
 
     def _down_to_question(self, newest: list[Line]) -> list[Line]:
         """The newest lines, or all where none of them is a user's: what is in progress began before them."""
@@ -698,6 +698,13 @@ def _day(now: datetime | str | None) -> datetime | None:
         return parse_time(now)
     except MessageError as error:
         raise MessageError(f"now is a datetime or ISO 8601 text, not {now!r}") from error
+
+
+def _without_system(asked: Asked) -> Asked:
+    """What comes last without a system prompt that was sent anew behind it: that one is an anchor."""
+    pairs = zip(asked.messages, asked.lines, strict=True)
+    kept = [(message, line) for message, line in pairs if line is None or not times_replaced(message)]
+    return replace(asked, messages=tuple(pair[0] for pair in kept), lines=tuple(pair[1] for pair in kept))
 
 
 def _others(held: Sequence[Line], shown: Sequence[Line | None]) -> list[Line]:
