@@ -61,6 +61,7 @@ def create_app(memory: Memory | None = None, settings: ServerSettings | None = N
     app.add_exception_handler(RequestValidationError, _answer_invalid)
     app.add_exception_handler(HTTPException, _answer_http)
     app.add_exception_handler(ClientDisconnect, _answer_nobody)
+    app.add_exception_handler(Exception, _answer_bug)
     app.add_middleware(Gate, settings=told, open_paths=_open_paths(told))
     app.add_middleware(Observed, observer=app.state.observer)
     app.add_middleware(_Headers)
@@ -109,6 +110,11 @@ async def _answer_http(request: Request, error: Exception) -> Response:
 async def _answer_nobody(request: Request, error: Exception) -> Response:
     """The client left before its request was whole."""
     return problem(request.url.path, 400, "the request broke off")
+
+
+async def _answer_bug(request: Request, error: Exception) -> Response:
+    """A bug; its traceback is logged."""
+    return problem(request.url.path, 500, "the server has a bug: its log has the traceback")
 
 
 class _Headers:
