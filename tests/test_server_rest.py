@@ -1,6 +1,7 @@
 """/api: the memory over HTTP, by a real socket."""
 
 import json
+import threading
 
 import httpx
 import pytest
@@ -75,6 +76,31 @@ def test_there_is_no_branch_where_there_is_no_line(client, thread, position):
     )
     assert refused.status_code == 404
     assert len(client.get("/api/threads").json()["items"]) == 1
+
+
+def test_replies_that_are_waited_for_do_not_stop_what_needs_no_model():
+    may_answer = threading.Event()
+    slow = lambda messages: "Yes." if may_answer.wait(30) else "No."  # noqa: E731
+    with (
+        backscroll.open(":memory:", embedder="hashing", llm={"reply": slow}) as memory,
+        asking(memory, threads=2) as client,
+    ):
+        got: list[str] = []
+
+        def ask(number: int) -> None:
+            answer = client.post("/api/reply", params={"thread": f"t{number}"}, json={"prompt": "Ready?"})
+            got.append(answer.json()["message"]["content"])
+
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(6)]
+        for thread in threads:
+            thread.start()
+        try:
+            assert client.get("/api/users", timeout=20).status_code == 200
+        finally:
+            may_answer.set()
+            for thread in threads:
+                thread.join()
+    assert got == ["Yes."] * 6
 
 
 def test_without_a_language_model_a_reply_is_refused_with_what_to_do(client):

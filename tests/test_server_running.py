@@ -1,5 +1,6 @@
 """`backscroll serve` as it is run: a process that is stopped by signals; its numbers, spans and logs."""
 
+import contextlib
 import json
 import logging
 import os
@@ -160,6 +161,38 @@ def test_several_workers_share_one_file_and_lose_nothing(tmp_path, upstream):
             [info] = memory.threads(f"user {who}")
             said = [line.message.text for line in memory.thread(info.thread, info.user).lines()]
             assert said == [text for turn in range(5) for text in (f"{who} says {turn}", "Noted.")]
+
+
+def test_whatever_kills_it_what_a_client_saw_the_end_of_is_stored(tmp_path, upstream):
+    upstream.otherwise = says("Noted.")
+    seen: dict[int, list[dict]] = {who: [] for who in range(6)}
+    with serving(tmp_path, "--upstream", upstream.base_url) as running:
+
+        def chat(who: int) -> None:
+            talk: list[dict] = []
+            with contextlib.suppress(httpx.HTTPError):
+                for turn in range(1000):
+                    talk = [*talk, user(f"{who} says {turn}")]
+                    got = ask(running.url, talk, user=f"user {who}", stream=bool(who % 2))
+                    assert got.status_code == 200
+                    talk = [*talk, {"role": "assistant", "content": "Noted."}]
+                    seen[who] = talk
+
+        chatting = [threading.Thread(target=chat, args=(who,)) for who in seen]
+        for one in chatting:
+            one.start()
+        while min(map(len, seen.values())) < 6:
+            assert running.process.poll() is None
+            time.sleep(0.01)
+        running.process.kill()
+        for one in chatting:
+            one.join()
+    with open_memory(tmp_path / "chat.db") as memory:
+        for who, talk in seen.items():
+            [info] = memory.threads(f"user {who}")
+            lines = memory.thread(info.thread, info.user).lines()
+            assert [line.message.text for line in lines[: len(talk)]] == [message["content"] for message in talk]
+        assert [one for one in memory.check() if one.kind != "vectors"] == []
 
 
 def total(numbers: str, name: str) -> float:

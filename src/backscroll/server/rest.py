@@ -5,6 +5,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any, Literal
 
+from anyio import to_thread
 from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.responses import Response, StreamingResponse
 
@@ -214,7 +215,7 @@ def context(thread: ThreadOf, settings: SettingsOf, asked: shapes.ContextAsked) 
 
 
 @api.post("/reply", response_model=shapes.TurnShape, responses={200: {"content": {"text/event-stream": {}}}})
-def reply(
+async def reply(
     request: Request, thread: ThreadOf, settings: SettingsOf, asked: shapes.ReplyAsked
 ) -> shapes.TurnShape | Response:
     """The language model's reply, stored with its prompt; with ``stream`` as events: context, delta, done or error."""
@@ -228,9 +229,10 @@ def reply(
         now=asked.now,
         scope=asked.scope,
     )
+    waiting = request.app.state.waiting  # threads of their own: a model that is slow must not stop what needs none
     if asked.stream:
-        return stream_reply(partial(ask, stream=True), request.app.state.waiting)
-    return turn_shape(ask())
+        return stream_reply(partial(ask, stream=True), waiting)
+    return turn_shape(await to_thread.run_sync(ask, limiter=waiting))
 
 
 @api.get("/recall")
