@@ -13,6 +13,7 @@ import pexpect
 import pytest
 from click.testing import CliRunner, Result
 
+import backscroll
 from backscroll.cli import main
 from backscroll.cli.slash import SLASHES
 from backscroll.types import ThreadKey
@@ -266,6 +267,19 @@ def test_forget_deletes_the_last_exchange_a_line_or_all(db, server):
     assert b"You said: two" not in Path(db).read_bytes()
 
 
+def test_a_position_that_is_far_away_is_not_there(db, server):
+    run = piped(db, "one\n/forget 99999999999999999999\n/pin 99999999999999999999\n", server=server)
+    assert "no line at position 99999999999999999999" in run.stderr
+    assert len(stored(db)) == 2
+
+
+def test_a_persona_who_never_chats_is_not_taken_for_the_user(db, server):
+    with backscroll.open(db, embedder="hashing") as memory:
+        memory.remember("Miko is a cat.", user="miko")
+    piped(db, "Hello.\n", "--persona", "miko", server=server)
+    assert stored(db)[0] == ("user", "Hello.")  # of the default user
+
+
 def test_threads_are_listed_and_changed(db, server):
     run = piped(db, "one\n/thread other\ntwo\n/threads\n/thread t\nthree\n/thread\n/quit\nfour\n", server=server)
     assert run.exit_code == 0
@@ -344,6 +358,8 @@ def test_a_new_thread_gets_its_system_prompt_once(db, server):
     assert stored(db)[0] == ("system", "Be brief.")
     assert "--system is for a new one" in run.stderr
     assert server.bodies[-1]["messages"][0] == {"role": "system", "content": "Be brief."}
+    piped(db, "/forget all\nfour\n/thread new\nfive\n", "--system", "Be long.", server=server)
+    assert stored(db)[0] == stored(db, "new")[0] == ("system", "Be long.")
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,11 @@ def test_a_long_chinese_message_is_left_as_it_is():
     assert not contextualize(message, [Said("user", "你好，今天天气怎么样？")]).is_changed
 
 
+def test_another_language_among_english_lines_keeps_its_text():
+    for message in ("你好，谁付保险？", "Сколько это стоит?", "Wie teuer wird das?"):
+        assert contextualize(message, CANCER).text == message
+
+
 def test_german_keeps_its_text():
     recent = [Said("user", "Wie hoch ist der Fernsehturm in Berlin?"), Said("assistant", "Er ist 368 Meter hoch.")]
     made = contextualize("Wann wurde er gebaut?", recent)

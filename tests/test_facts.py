@@ -293,14 +293,14 @@ def test_a_process_that_is_killed_loses_no_fact_and_never_the_old_one_without_th
 
 def test_processes_that_remember_the_same_store_it_once(tmp_path):
     code = "import sys, backscroll; m = backscroll.open(sys.argv[1], embedder='hashing')\n"
-    code += "for n in range(40): m.remember(f'Fact {n % 10}.', 'alice'); m.remember(f'Now {n}.', 'alice', id='now')\n"
+    code += "for n in range(15): m.remember(f'Fact {n % 10}.', 'alice'); m.remember(f'Now {n}.', 'alice', id='now')\n"
     path = tmp_path / "chat.db"
     backscroll.open(path, embedder="hashing").close()
     command = [sys.executable, "-c", code, str(path)]
     running = [subprocess.Popen(command, env={**os.environ, "PYTHONPATH": SRC}) for _ in range(3)]
     assert [one.wait(120) for one in running] == [0, 0, 0]
     with backscroll.open(path, embedder="hashing") as memory:
-        assert sorted(texts(memory.facts("alice"))) == sorted([*(f"Fact {n}." for n in range(10)), "Now 39."])
+        assert sorted(texts(memory.facts("alice"))) == sorted([*(f"Fact {n}." for n in range(10)), "Now 14."])
         assert memory.check() == []
 
 
@@ -387,6 +387,21 @@ def test_facts_are_exported_and_imported_with_their_pins_and_ids(tmp_path):
     assert FACTS_THREAD not in run("export", "--db", first, "--format", "openai").stdout
     told = run("delete", "--db", first, "--user", "alice").stderr
     assert "user alice: 1 thread, 1 line, and 2 facts?" in told
+
+
+@pytest.mark.parametrize("name", [FACTS_THREAD, f"{FACTS_THREAD}~0"])
+def test_the_thread_of_facts_is_not_opened_by_any_of_its_names(memory, name):
+    memory.remember(MEAT)
+    with pytest.raises(MessageError, match="remember"):
+        memory.thread(name)
+
+
+def test_the_same_fact_with_another_date_takes_that_date(memory):
+    memory.remember(MEAT, created_at="2025-03-02")
+    memory.remember(MEAT)
+    assert [f"{fact.created_at:%Y-%m-%d}" for fact in memory.facts()] == ["2025-03-02"]
+    memory.remember(MEAT, created_at="2026-01-01")
+    assert [f"{fact.created_at:%Y-%m-%d}" for fact in memory.facts()] == ["2026-01-01"]
 
 
 def test_a_chat_is_not_imported_among_the_facts(tmp_path):

@@ -431,11 +431,26 @@ def test_a_deleted_line_takes_the_models_summaries_of_it_and_their_bytes(tmp_pat
         assert secret in str(by_model(thread))
         count = len(by_model(thread))
         thread.delete(0)
-        assert 0 < len(by_model(thread)) < count
+        assert by_model(thread) == []
         assert secret not in str(thread.summaries())
         assert secret not in all_text(thread.context("What is the gate code?", max_tokens=2000).messages)
         memory.summarize()
         assert not any(secret in json.dumps(request) for request in memory.rolling._llm.asked[count + 1 :])
+    assert secret.encode() not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
+
+
+def test_what_a_model_repeats_of_earlier_notes_goes_with_their_lines(tmp_path):
+    secret = "Zanzibar"
+    with opened([f"He is called {secret}. {note}" for note in NOTES], url=tmp_path / "chat.db") as memory:
+        thread = memory.thread("chat")
+        thread.append([user(f"My friend is called {secret}."), assistant("Noted."), *turns(150)])
+        memory.summarize()
+        made = by_model(thread)
+        assert any(one.first > 0 for one in made) and all(secret in str(one) for one in made)
+        thread.delete(made[0].last)
+        assert all(one.last < made[0].last for one in by_model(thread))
+        thread.delete(0)
+        assert secret not in str(thread.summaries())
     assert secret.encode() not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
 
 

@@ -587,6 +587,17 @@ def test_deleting_a_line_takes_what_was_derived_from_it(store):
     assert store.blocks(KEY, 9) == [span(0, 0, 3)]
 
 
+def test_several_lines_are_deleted_together_or_none(store):
+    lines = store.append(KEY, [said("a"), said("b"), said("c")])
+    for beyond in (3, 2**62, 10**20):
+        with pytest.raises(NotFoundError, match=str(beyond)):
+            store.delete("alice", "boat", [0, beyond])
+    assert store.read(KEY, 0, 9) == lines
+    assert store.delete("alice", "boat", []) == 0
+    assert store.delete("alice", "boat", [0, 2]) == 2
+    assert store.read(KEY, 0, 9) == lines[1:2]
+
+
 def test_deleting_a_thread_by_its_roots_name_takes_all_its_branches(store):
     store.append(KEY, [said("a"), said("b")])
     store.fork(KEY, 1)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from backscroll.exchanges import atoms, exchanges
 from backscroll.summarize.chunks import CHUNK_TOKENS, FAN_IN, chunks, cover, quarters, span_of, split
 from backscroll.summarize.extractive import METHOD, SUMMARY_TOKENS, merge, summarize
-from backscroll.tokens import open_counter
+from backscroll.tokens import count_stored, open_counter
 from chats import assistant, calls, chats, lines_of, result, turns, user
 
 count = open_counter().count
@@ -57,6 +57,12 @@ def test_a_summary_says_only_what_was_said_and_stays_short(chat):
         speaker, _, words = sentence.partition(": ")
         assert any(text.startswith(f"{speaker}: ") and words in text for text in said)
     assert summarize(lines, count) == summary
+
+
+def test_a_user_who_is_named_like_a_role_is_not_taken_for_it():
+    lines = lines_of([user("I promised to refund Ada 500 euros on Monday.", name="assistant"), assistant("Did you?")])
+    [sentence] = summarize(lines, count_stored).sentences
+    assert sentence.startswith("user named assistant: I promised")
 
 
 def test_figures_and_names_are_told_before_small_talk_and_questions():

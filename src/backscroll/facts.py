@@ -36,7 +36,8 @@ def remember(store: MemoryStore, user: str, fact: Message, pinned: bool) -> Line
     """Store a fact, in place of the one that has its id; the same one is not stored again."""
     key = ThreadKey(user, FACTS_THREAD)
     held = store.find(key, str(fact.id))
-    if held is None or held.message.payload != fact.payload:
+    is_new_date = fact.created_at is not None and held is not None and fact.created_at != held.created_at
+    if held is None or is_new_date or held.message.payload != fact.payload:
         return store.put(key, fact, pinned)
     return held if held.pinned == pinned else store.pin(key, held.position, pinned)
 

@@ -74,6 +74,7 @@ from backscroll.types import (
     ThreadInfo,
     ThreadKey,
     Vector,
+    own_path,
 )
 from backscroll.window import WindowLimits, window
 
@@ -122,7 +123,7 @@ class Memory:
             persona: another user, whose facts contexts of this thread know too: the character that the user talks to.
         """
         _check_names(thread=name, user=user, persona=user if persona is None else persona)
-        if name == FACTS_THREAD:
+        if name in (FACTS_THREAD, own_path(FACTS_THREAD)):
             raise MessageError(f"no thread is named {name!r}, where facts are kept: `remember` stores one")
         return Thread(self, ThreadKey(user, name), persona)
 
@@ -464,8 +465,13 @@ class Thread:
         """Let go of a pinned line. Raises: NotFoundError."""
         return self._store.pin(self.key, position, False)
 
-    def delete(self, position: int | None = None) -> int:
-        """Delete one line, or the whole thread, with its bytes; returns how many lines. Raises: NotFoundError."""
+    def delete(self, position: int | Iterable[int] | None = None) -> int:
+        """Delete a line, several at once, or without a position the whole thread, with their bytes.
+
+        Returns: how many lines.
+        Raises: NotFoundError, where one of them is not there: then none is deleted. StoreBusyError where they are
+            deleted and another process still keeps their bytes.
+        """
         return self._store.delete(self.key.user, self.key.thread, position)
 
     def _appended(self, messages: Sequence[Message], embed: bool = True) -> list[Line]:

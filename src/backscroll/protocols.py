@@ -174,8 +174,8 @@ class Store(Protocol):
     def pin(self, key: ThreadKey, position: int, pinned: bool) -> Line:
         """Pin or unpin a line. Raises: NotFoundError."""
 
-    def delete(self, user: str, thread: str | None = None, position: int | None = None) -> int:
-        """Delete a user, a thread with its branches, or one line, with all that was derived from them.
+    def delete(self, user: str, thread: str | None = None, position: int | Iterable[int] | None = None) -> int:
+        """Delete a user, a thread with its branches, or lines by their positions, with all that was derived from them.
 
         Their bytes are in none of the store's files when this returns. Deleting a branch takes those that grew from
         it, and the thread's name goes back to its parent.

@@ -131,10 +131,10 @@ def rendered_line(line: Line, block: Block) -> str:
     if block.is_excerpt and block.passage is not None:
         start, end = block.passage
         text = (_MARK if start else "") + text[start:end].strip() + (_MARK if end < len(line.message.text) else "")
-    return f"{_who(line)}: {quote(text)}"
+    return f"{who(line)}: {quote(text)}"
 
 
-def _who(line: Line) -> str:
+def who(line: Line) -> str:
     """The speaker; one who is named like a role is not taken for it."""
     name = label(line.speaker)
     return f"{line.message.role} named {name}" if name in ROLES and name != line.message.role else name

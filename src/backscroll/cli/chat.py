@@ -64,7 +64,7 @@ def chat(asked: _Asked) -> None:
     with open_memory(asked.db, embedder=asked.embedder, preset=asked.preset, llm=llm) as memory:
         name = asked.thread or f"chat-{datetime.now().astimezone():%Y-%m-%d-%H%M%S}"
         thread = memory.thread(name, _user(memory, asked), asked.persona)
-        talk = Talk(memory, thread, asked.max_tokens, asked.scope)
+        talk = Talk(memory, thread, asked.max_tokens, asked.scope, asked.system)
         _greet(talk, asked, llm)
         try:
             if sys.stdin.isatty():
@@ -87,18 +87,19 @@ def _llm_name(asked: _Asked) -> str | None:
 
 
 def _user(memory: Memory, asked: _Asked) -> str:
-    """The user that was named, the only one, or the first one of a new store."""
-    if asked.user is not None or not memory.store.threads():
-        return asked.user or DEFAULT_USER
-    return only_user(memory.store, None)
+    """The user that was named, the only one who has chats, or the first one of a new store."""
+    if asked.user is not None:
+        return asked.user
+    users = {info.user for info in memory.threads()} - {asked.persona}
+    if len(users) > 1:
+        return only_user(memory.store, None)
+    return users.pop() if users else DEFAULT_USER
 
 
 def _greet(talk: Talk, asked: _Asked, llm: str | None) -> None:
     """Say where this is and who answers; a new thread gets its system prompt."""
-    first = talk.thread.lines(0, 0)
-    if asked.system and not first:
-        talk.thread.append({"role": "system", "content": asked.system})
-    elif asked.system and first[0].message.text != asked.system:
+    talk.begin()
+    if asked.system and talk.thread.lines(0, 0)[0].message.text != asked.system:
         click.echo("this thread goes on as it began: --system is for a new one", err=True)
     key = talk.thread.key
     told = f"{counted(_length(talk.thread), 'line')}; {llm or 'no language model, what one would be sent is shown'}"

@@ -80,13 +80,9 @@ def _unpin(talk: Talk, text: str) -> None:
 
 def _forget(talk: Talk, text: str) -> None:
     """The last exchange, a line, or all of the thread: gone with their bytes."""
-    if text == "all":
-        deleted = talk.thread.delete()
-    else:
-        positions = [_position(talk, text)] if text else _last_exchange(talk)
-        deleted = sum(talk.thread.delete(position) for position in reversed(positions))
+    going = None if text == "all" else [_position(talk, text)] if text else _last_exchange(talk)
     talk.context = None  # it may have shown them
-    talk.note(f"{counted(deleted, 'line')} deleted")
+    talk.note(f"{counted(talk.thread.delete(going), 'line')} deleted")
 
 
 def _retry(talk: Talk, text: str) -> None:

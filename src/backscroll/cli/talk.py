@@ -30,6 +30,7 @@ class Talk:
     Attributes:
         max_tokens: of what is sent.
         scope: where old lines are recalled from.
+        system: the system prompt that a new thread begins with.
         context: what was sent last, or would have been; None before that.
     """
 
@@ -37,8 +38,15 @@ class Talk:
     thread: Thread
     max_tokens: int
     scope: ScopeName
+    system: str | None = None
     context: Context | None = None
     console: Console = field(default_factory=screen)
+    reached: int = -1  # position of the newest line before the turn
+
+    def begin(self) -> None:
+        """Give a thread without lines its system prompt."""
+        if self.system and not self.newest():
+            self.thread.append({"role": "system", "content": self.system})
 
     def say(self, text: str) -> None:
         """Send a line, print the reply as it comes, and store both.
@@ -46,6 +54,7 @@ class Talk:
         Raises: Failure; then the line is stored without a reply. KeyboardInterrupt; then what had come is stored too,
             as partial.
         """
+        self.begin()
         if self.memory.llm is None:
             self.context = self.would_send(text)
             self.thread.append({"role": "user", "content": text})
@@ -80,7 +89,7 @@ class Talk:
     def what_is_left(self) -> str:
         """What a turn that did not end left behind, in words."""
         newest = self.newest()
-        if newest and newest[-1].message.role == "assistant":
+        if newest and newest[-1].message.role == "assistant" and newest[-1].position > self.reached:
             return "what came is stored"
         return "your line is stored, /retry asks again" if self.is_unanswered() else "nothing of it is stored"
 
@@ -90,6 +99,8 @@ class Talk:
 
     def _reply(self, text: str | None) -> None:
         """One turn, printed as it comes. Raises: Failure, which says what the turn left behind."""
+        newest = self.newest()
+        self.reached = newest[-1].position if newest else -1
         try:
             with one_interrupt():
                 self._stream(text)

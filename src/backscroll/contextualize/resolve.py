@@ -8,6 +8,7 @@ texts, by their shares, which lies closer to what a human would have written tha
 A message that stands alone, by a gate of its own, stays as it is; what is not English is left to `plain.blend`.
 """
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -26,6 +27,8 @@ MAX_PARTS = 5  # texts to embed, 3.4 to 4.2 on average; docs/LOG.md has what mor
 MIN_SHARE = 0.02
 _MAX_CHARACTERS = 400  # a longer message has said what it is about
 _MIN_ENGLISH = 0.2  # share of English function words, here .45 on average
+_SOME_WORDS = 4
+_FOREIGN = re.compile(r"[^\W\d_\u0000-\u024f]")  # a letter that is not Latin
 _SMALL_TALK = frozenset(
     """hi hey hello bye goodbye thanks thank you so much very ok okay lol haha hmm wow good morning afternoon evening
     night how are doing today great welcome""".split()
@@ -103,6 +106,12 @@ def _weighed(message: str, found: Sequence[Choice], share: Array) -> Contextuali
 
 
 def _is_english(message: str, lines: Sequence[Said]) -> bool:
-    """Whether function words of English are as frequent as in English, in the message or around it."""
-    said = [word.lower for line in lines for word in words(line.text)] + [word.lower for word in words(message)]
+    """Whether it is in Latin letters, and function words of English are as frequent as in English in and around it.
+
+    A message of some words has one of them itself: others may be written between English lines.
+    """
+    asked = [word.lower for word in words(message)]
+    if _FOREIGN.search(message) or (len(asked) >= _SOME_WORDS and not any(word in STOP_WORDS for word in asked)):
+        return False
+    said = [word.lower for line in lines for word in words(line.text)] + asked
     return sum(word in STOP_WORDS for word in said) >= _MIN_ENGLISH * len(said)

@@ -1,6 +1,7 @@
 """Deleting: which rows go, and with them everything derived from them."""
 
 import json
+from collections.abc import Iterable
 
 import apsw
 
@@ -46,16 +47,19 @@ def delete_thread(database: apsw.Connection, key: ThreadKey) -> int:
     return int(lines)
 
 
-def delete_line(database: apsw.Connection, key: ThreadKey, position: int) -> int:
-    """Delete the line at a position of the thread's path. Raises: NotFoundError."""
+def delete_lines(database: apsw.Connection, key: ThreadKey, positions: Iterable[int]) -> int:
+    """Delete the lines at positions of the thread's path, all or none. Raises: NotFoundError."""
     branch = need_branch(database, key)
-    rows = rows_of(database, branch, position)
-    if not rows:
-        raise NotFoundError(f"thread {key.thread!r} of user {key.user!r} has no line at position {position}")
-    database.execute("DELETE FROM lines WHERE row = ?", (rows[0],))
-    forget_about(database, branch.family_id, position)
+    deleted = 0
+    for position in positions:
+        rows = rows_of(database, branch, position)
+        if not rows:
+            raise NotFoundError(f"thread {key.thread!r} of user {key.user!r} has no line at position {position}")
+        database.execute("DELETE FROM lines WHERE row = ?", (rows[0],))
+        forget_about(database, branch.family_id, position)
+        deleted += 1
     _notify(database, branch.user_id)
-    return 1
+    return deleted
 
 
 def _named(database: apsw.Connection, key: ThreadKey) -> Branch:

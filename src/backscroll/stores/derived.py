@@ -133,9 +133,12 @@ def _time(text: str) -> datetime:
 
 
 def forget_about(database: apsw.Connection, family_id: int, position: int) -> None:
-    """Drop the summaries and blocks of a family that cover a position, in whichever branch."""
+    """Drop the summaries and blocks of a family that may tell of a position, in whichever branch.
+
+    Those that cover it; and all later ones of a model, which was shown the earlier ones and may repeat their words.
+    """
     database.execute(
-        "DELETE FROM summaries WHERE first <= ?1 AND last >= ?1 "
+        "DELETE FROM summaries WHERE last >= ?1 AND (first <= ?1 OR made_at IS NOT NULL) "
         "AND thread_id IN (SELECT thread_id FROM threads WHERE family_id = ?2)",
         (position, family_id),
     )

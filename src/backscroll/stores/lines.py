@@ -14,7 +14,7 @@ import apsw
 
 from backscroll.errors import MessageError
 from backscroll.fingerprint import fingerprint
-from backscroll.stores.branches import Branch
+from backscroll.stores.branches import OPEN_END, Branch
 from backscroll.stores.text_index import pack
 from backscroll.terms import terms
 from backscroll.types import Line, Message, ThreadKey
@@ -189,6 +189,8 @@ def unembedded(database: apsw.Connection, user_id: int | None, max_lines: int) -
 
 def rows_of(database: apsw.Connection, branch: Branch, position: int) -> list[int]:
     """The row of the line at a position of the path; empty where there is none."""
+    if not 0 <= position < OPEN_END:
+        return []
     query = "SELECT row FROM lines WHERE thread_id = ? AND position = ?"
     return [row for (row,) in database.execute(query, (branch.owner(position), position))]
 

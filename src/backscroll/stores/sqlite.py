@@ -6,7 +6,7 @@ one store, and several processes one file.
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -96,7 +96,7 @@ class SQLiteStore:
             branch = branches.growing_branch(database, key)
             held = lines.find(database, branch, [str(draft.message.id)]).get(str(draft.message.id))
             if held is not None:
-                deletion.delete_line(database, key, held.position)
+                deletion.delete_lines(database, key, [held.position])
                 _put_setting(database, checks.WIPE_SETTING, "needed")
             [line] = lines.append(database, key, branch, [draft])
             database.execute("UPDATE lines SET pinned = ? WHERE row = ?", (pinned, line.row))
@@ -175,8 +175,8 @@ class SQLiteStore:
             database.execute("UPDATE lines SET pinned = ? WHERE row = ?", (pinned, rows[0]))
             return lines.fetch(database, rows)[0]
 
-    def delete(self, user: str, thread: str | None = None, position: int | None = None) -> int:
-        """Delete a user, a thread with its branches, or a line, and their bytes in the files.
+    def delete(self, user: str, thread: str | None = None, position: int | Iterable[int] | None = None) -> int:
+        """Delete a user, a thread with its branches, or lines, and their bytes in the files.
 
         Raises: NotFoundError; StoreBusyError where they are deleted and their bytes are not yet gone.
         """
@@ -188,7 +188,8 @@ class SQLiteStore:
             elif position is None:
                 count = deletion.delete_thread(database, ThreadKey(user, thread))
             else:
-                count = deletion.delete_line(database, ThreadKey(user, thread), position)
+                positions = [position] if isinstance(position, int) else position
+                count = deletion.delete_lines(database, ThreadKey(user, thread), positions)
             _put_setting(database, checks.WIPE_SETTING, "needed")
         self._cache.forget()
         self._wipe()

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from backscroll.quoting import who
 from backscroll.terms import terms
 from backscroll.types import Line, Summary
 
@@ -32,7 +33,7 @@ def summarize(lines: Sequence[Line], count: Counting) -> Summary:
     talk = [line for line in lines if line.message.role in ("user", "assistant")]
     said = [(line, sentence) for line in talk for sentence in _sentences(line)]
     frequency = Counter(term for _, sentence in said for term in set(terms(sentence)))
-    spoken = [f"{line.speaker}: {sentence}" for line, sentence in said]
+    spoken = [f"{who(line)}: {sentence}" for line, sentence in said]
     chosen = _best(spoken, [_score(sentence, line, frequency) for line, sentence in said], count)
     newest = lines[-1]
     return Summary(
