@@ -9,8 +9,9 @@ long it took; the server, on a new file; and the chats, which resend their whole
 streamed. First many chats at once (nothing may be lost, nothing mixed between users), then a few (what is added).
 
     added      a turn's time for the client, less the upstream's own
-    busy       how long the event loop ran between two waits: wall clock, and the loop's own CPU time; when other
-               processes take the machine's cores, the first grows and the second does not
+    late       how much later than it asked the event loop wakes a task that sleeps 10 ms, over and over: whatever keeps
+               it, its own work, a thread that holds Python's lock, or another process on the core
+    own CPU    what the loop's own thread works between two waits
 
 Every chat has a word of its own in all that it says. The upstream refuses what has another chat's word in it, and at
 the end the file must hold every line of every chat once, in order.
@@ -40,33 +41,32 @@ from backscroll.server.settings import KEEP_ALIVE_SECONDS, ServerSettings
 from backscroll.wiring import open_memory
 
 WORD = re.compile(r"word\d{4}")
-FACTS = (
-    "My lorry is a {word} and it needs a new hose before the winter comes.",
-    "The gate of the depot opens at five, ask for {word} there and take the left ramp.",
+FACTS = (  # four that stand alone, and one that leans on the lines before it
+    "The lorry of {word} needs a new hose before the winter comes: order one from the depot.",
+    "The gate of the depot opens at five: {word} takes the left ramp and asks for the foreman.",
     "How long is the way from the mill to the harbor for {word} when the bridge is closed?",
-    "Remind me that {word} takes the early run on Monday, and that the keys are with Dee.",
-    "What did I say of {word} and the hose? I would like to order it today if I can.",
+    "Dee has the keys on Monday, and {word} takes the early run with two crates of bread.",
+    "{word}: and when does it open there?",
 )
 PIECES = 8  # of a streamed answer
 TIMEOUT_SECONDS = 120
+SLEEP_SECONDS = 0.01
 
 
 class MeasuredSelector(selectors.DefaultSelector):
-    """Notes how long the loop runs between two waits."""
+    """Notes how much CPU the loop takes between two waits."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.wall: list[float] = []
         self.cpu: list[float] = []
-        self._woke: tuple[float, float] | None = None
+        self._woke: float | None = None
 
     def select(self, timeout: float | None = None) -> list[Any]:
         """Wait, and note what was before it."""
         if self._woke is not None:
-            self.wall.append(time.perf_counter() - self._woke[0])
-            self.cpu.append(time.thread_time() - self._woke[1])
+            self.cpu.append(time.thread_time() - self._woke)
         events = super().select(timeout)
-        self._woke = (time.perf_counter(), time.thread_time())
+        self._woke = time.thread_time()
         return events
 
 
@@ -75,6 +75,7 @@ class Served:
 
     def __init__(self, settings: ServerSettings) -> None:
         self.selector = MeasuredSelector()
+        self.late: list[float] = []
         config = uvicorn.Config(
             create_app(None, settings),
             host=settings.host,
@@ -99,7 +100,18 @@ class Served:
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(self.selector)) as runner:
-            runner.run(self._server.serve())
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        watching = asyncio.create_task(self._watch())
+        await self._server.serve()
+        watching.cancel()
+
+    async def _watch(self) -> None:
+        while True:
+            asked = time.perf_counter()
+            await asyncio.sleep(SLEEP_SECONDS)
+            self.late.append(time.perf_counter() - asked - SLEEP_SECONDS)
 
 
 # the scripted upstream
@@ -244,14 +256,14 @@ def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
         with Served(settings) as running:
             url = f"http://127.0.0.1:{options.port}"
             load(url, 9000, 2, 2)  # starting, and the first requests, load what is loaded once
-            running.selector.wall.clear()
+            running.late.clear()
             running.selector.cpu.clear()
             began, cpu = time.perf_counter(), time.process_time()
             many = load(url, 0, options.chats, options.turns)
             seconds = time.perf_counter() - began
             cpu = time.process_time() - cpu
             few = load(url, 5000, options.few, options.few_turns)
-            busy, own = milliseconds(running.selector.wall), milliseconds(running.selector.cpu)
+            late, own = milliseconds(running.late), milliseconds(running.selector.cpu)
         parts = [(0, options.chats, options.turns), (5000, options.few, options.few_turns)]
         return {
             "chats": options.chats,
@@ -261,7 +273,7 @@ def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
             "added_ms": milliseconds(many["added"]),
             "few": options.few,
             "few_added_ms": milliseconds(few["added"]),
-            "loop_busy_ms": busy,
+            "loop_late_ms": late,
             "loop_cpu_ms": own,
             "errors": many["errors"] + few["errors"],
             "lost": lost(db, parts),
@@ -306,7 +318,7 @@ def main() -> None:
         f"{found['few']} chats at once",
         f"  added, ms        {shown(found['few_added_ms'])}",
         "event loop",
-        f"  busy, ms         {shown(found['loop_busy_ms'])}",
+        f"  late, ms         {shown(found['loop_late_ms'])}",
         f"  its own CPU, ms  {shown(found['loop_cpu_ms'])}",
         f"errors: {len(found['errors'])}; not as they were said: {len(found['lost'])}",
         *found["errors"][:5],

@@ -256,11 +256,13 @@ def test_the_numbers_count_requests_by_route_and_tokens_saved(memory, upstream):
         ask(str(client.base_url).rstrip("/"), [user("Hi")])
         client.get("/api/users")
         client.get("/nowhere/at/all")
+        client.request("MADEUP", "/api/users")
         numbers = client.get("/metrics").text
     counted = 'backscroll_request_seconds_count{method="%s",route="%s",status="%s"}'
     assert total(numbers, counted % ("POST", "/v1/chat/completions", 200)) == 1
     assert total(numbers, counted % ("GET", "/api/users", 200)) == 1
     assert total(numbers, counted % ("GET", "other", 404)) == 1
+    assert "MADEUP" not in numbers
     assert total(numbers, 'backscroll_stage_seconds_count{stage="context"}') == 1
     assert total(numbers, 'backscroll_tokens_total{of="context"}') > 0
 

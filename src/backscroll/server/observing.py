@@ -21,6 +21,7 @@ from backscroll.types import Reply
 _SHARED = "PROMETHEUS_MULTIPROC_DIR"  # where workers put their numbers together
 _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120)
 _OTHER = "other"
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 _log = logging.getLogger("backscroll.server.requests")
 
 
@@ -143,8 +144,9 @@ class Observed:
             self._observer.inside.dec()
             seconds = time.perf_counter() - began
             route = getattr(scope.get("route"), "path", "") or _OTHER
-            self._observer.requests.labels(scope["method"], route, str(status)).observe(seconds)
-            _log.info("%s %s %d %.0f ms", scope["method"], route, status, seconds * 1000)
+            method = scope["method"] if scope["method"] in _METHODS else _OTHER  # a client may make up any number
+            self._observer.requests.labels(method, route, str(status)).observe(seconds)
+            _log.info("%s %s %d %.0f ms", method, route, status, seconds * 1000)
 
 
 @contextmanager
