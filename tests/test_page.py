@@ -48,7 +48,9 @@ class Model:
     def __init__(self) -> None:
         self.steps: list[str | Exception] = []
         self.asked: list[list[dict]] = []
-        self.go = threading.Event()
+        self.pause_seconds = 0.0  # in front of each word
+        self.first, self.go = threading.Event(), threading.Event()  # before the first word, and before the third
+        self.first.set()
         self.go.set()
 
     def complete(self, messages, options=None) -> Reply:
@@ -56,6 +58,7 @@ class Model:
 
     def stream(self, messages, options=None):
         self.asked.append(messages)
+        self.first.wait(20)
         said = self.steps.pop(0) if self.steps else "Van 5 takes the butter, as you said."
         if isinstance(said, Exception):
             yield "It begins "
@@ -63,6 +66,7 @@ class Model:
         for number, word in enumerate(re.findall(r"\S+\s*", said)):
             if number == 2:
                 self.go.wait(20)
+            time.sleep(self.pause_seconds)
             yield word
         yield Reply({"role": "assistant", "content": said}, "stop", Usage(40, 6), "small")
 
@@ -217,6 +221,16 @@ def test_everything_ever_said_is_found_and_a_click_shows_it_in_its_place(visit, 
     page.click("#search")
     page.keyboard.press("Escape")
     expect(page.locator("#found")).to_be_hidden()
+
+
+def test_a_text_of_many_pages_is_shown_whole_when_one_asks_for_it(visit, memory):
+    text = "\n".join(f"Row {i} of a pasted table" for i in range(2000))
+    memory.thread("pasted", user=USER).append({"role": "user", "content": text})
+    page = visit.open(at("pasted"))
+    line = page.locator("#history article .text")
+    assert "Row 1999" not in line.inner_text()
+    page.click(f"text=Show all {len(text):,} characters")
+    assert line.inner_text() == text
 
 
 def test_a_line_deep_in_a_long_thread_opens_by_its_address(visit, long):
@@ -379,16 +393,44 @@ def test_a_new_chat_begins_with_a_line_and_is_listed(visit, memory):
 
 
 def test_a_reply_that_is_stopped_stays_as_far_as_it_came(visit, model, memory):
+    model.steps, model.pause_seconds = ["and on " * 5000], 0.005
+    page = visit.open(at("fleet"))
+    write(page, QUESTION)
+    expect(page.locator("#history .pending.assistant .text")).to_contain_text("and on and on")
+    page.click("#send")
+    expect(page.locator("#history article.assistant .badge", has_text="stopped")).to_have_count(1)
+    partial = memory.thread("fleet", user=USER).lines()[-1].message
+    assert partial.metadata["partial"]
+    assert partial.text.startswith("and on and on")
+    assert told(page)[-1][1] == partial.text.strip()
+
+
+def test_a_reply_goes_on_while_one_looks_at_another_thread(visit, long, model):
     page = visit.open(at("fleet"))
     model.go.clear()
     write(page, QUESTION)
     expect(page.locator("#history .pending.assistant .text")).to_have_text("Van 5")
-    page.click("#send")
+    page.locator(".thread", has_text="Line 0 of many").click()
+    expect(page.locator("#history article .text").last).to_have_text("Line 1199 of many, about stop 1199.")
+    expect(page.locator("#send")).to_have_attribute("aria-label", "Send")
+    page.locator(".thread", has_text="Van 5 is the refrigerated").click()
+    expect(page.locator("#history .pending.assistant .text")).to_have_text("Van 5")
+    expect(page.locator("#send")).to_have_attribute("aria-label", "Stop the reply")
     model.go.set()
-    expect(page.locator("#history article.assistant .badge", has_text="stopped")).to_have_count(1)
-    partial = memory.thread("fleet", user=USER).lines()[-1].message
-    assert partial.metadata["partial"]
-    assert told(page)[-1][1] == partial.text.strip()
+    replied(page, "Van 5 takes the butter, as you said.")
+    assert positions(page) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_reply_that_is_stopped_before_its_first_word_gives_the_prompt_back(visit, model, memory):
+    model.steps = ["Too late."]
+    page = visit.open(at("fleet"))
+    model.first.clear()
+    write(page, QUESTION)
+    expect(page.locator("#history .pending.user .text")).to_have_text(QUESTION)
+    page.keyboard.press("Escape")
+    expect(page.locator("#prompt")).to_have_value(QUESTION)
+    model.first.set()
+    assert len(memory.thread("fleet", user=USER).lines()) == 4
 
 
 def test_a_reply_that_fails_says_why_and_gives_the_prompt_back(visit, model, memory):
@@ -400,6 +442,18 @@ def test_a_reply_that_fails_says_why_and_gives_the_prompt_back(visit, model, mem
     assert len(memory.thread("fleet", user=USER).lines()) == 4
     page.press("#prompt", "Enter")
     replied(page, "Van 5 takes the butter, as you said.")
+
+
+def test_a_connection_that_breaks_during_a_reply_gives_the_prompt_back(visit, model, memory):
+    page = visit.open(at("fleet"))
+    model.go.clear()
+    write(page, QUESTION)
+    expect(page.locator("#history .pending.assistant .text")).to_have_text("Van 5")
+    page.route("**/api/**", lambda route: route.abort())
+    page.evaluate("window.stop()")  # ends what is under way
+    expect(page.locator("#prompt")).to_have_value(QUESTION)
+    expect(page.locator("#history .pending")).to_have_count(0)
+    model.go.set()
 
 
 def test_another_reply_is_a_branch_and_the_first_stays(visit, model, memory):

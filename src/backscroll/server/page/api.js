@@ -41,7 +41,7 @@ async function ask(method, path, query, body, signal) {
 async function problem(response) {
   const told = await response.json().catch(() => ({}));
   const detail = typeof told.detail === "string" ? told.detail : `The server answered ${response.status}.`;
-  return new Problem(response.status, told.title || "That did not work", detail);
+  return new Problem(response.status, told.title || "That did not work", detail.charAt(0).toUpperCase() + detail.slice(1));
 }
 
 export async function get(path, query, signal) {
@@ -56,15 +56,15 @@ export async function download(path, query) {
   return (await ask("GET", path, query)).blob();
 }
 
-// All items of a list that comes in pages.
-export async function all(path, query) {
+// The items of a list that comes in pages.
+export async function all(path, query, most = Infinity) {
   const items = [];
   let cursor = null;
   do {
     const page = await get(path, { ...query, limit: 200, cursor });
     items.push(...page.items);
     cursor = page.next;
-  } while (cursor);
+  } while (cursor && items.length < most);
   return items;
 }
 

@@ -1,20 +1,24 @@
 // What happens when: opening, writing, streaming, editing. The parts of the page are in modules of their own.
 
-import { Problem, all, download, events, forgetKey, get, keepKey, onKeyNeeded, send } from "./api.js";
+import { Problem, all, download, forgetKey, get, keepKey, onKeyNeeded, send } from "./api.js";
 import { ContextPicture, smallBar, told } from "./context.js";
 import { debounced, fill, find, icon, make, tell, toast } from "./dom.js";
 import { History, sized } from "./history.js";
+import { Replies, isStop } from "./replies.js";
 import { Threads } from "./threads.js";
 import { drawSent, drawTime } from "./views.js";
 import { count, number, short, titled } from "./words.js";
 
 const DEFAULT_USER = "default";
-const state = { user: DEFAULT_USER, thread: null, editing: null, reply: null, status: null };
+const state = { user: DEFAULT_USER, thread: null, editing: null, status: null };
 const prompt = find("prompt");
 
 let picture = null;
 const history_ = new History({ edit, retry, pin, empty });
 const threads = new Threads({ open: (thread, position) => go(thread, position) });
+const isOpen = ({ user, thread }) => user === state.user && thread === state.thread;
+const replies = new Replies({ more: (reply, piece) => { if (isOpen(reply)) history_.more(piece); }, over: replied });
+const coming = () => replies.in(state.user, state.thread);
 
 // Keys, themes, panes
 
@@ -83,7 +87,6 @@ async function arrive() {
 }
 
 async function visit(user) {
-  leave();
   state.user = user;
   state.thread = null;
   history_.opened = 0;
@@ -93,32 +96,30 @@ async function visit(user) {
 }
 
 async function open(thread, at = null) {
-  leave();
   state.thread = thread;
   threads.choose(thread);
   stopEditing();
-  entitle();
   try {
     await history_.open(state.user, thread, at);
+    entitle();
   } catch (error) {
     history_.fail(); // what is on the page must be of the thread that is written to
+    entitle();
     picture.nothing("");
     meter();
     throw error;
   }
+  if (coming()) history_.begin(coming().text, coming().said);
+  writing();
   look.cancel();
   await see();
   if (at === null && !isNarrow()) prompt.focus();
 }
 
-// A chat that is left while its reply comes keeps what came.
-function leave() {
-  state.reply?.abort();
-}
-
 function entitle() {
   const info = threads.named(state.thread);
-  const title = info ? titled(info) : "New chat";
+  if (!info && history_.total) threads.choose(state.thread, true); // older than those that are listed
+  const title = info ? titled(info) : history_.total ? state.thread : "New chat";
   find("title").textContent = state.thread === null ? "Backscroll" : short(title, 120);
   find("subtitle").textContent = info ? [info.lines > 0 && sized(info.lines, info.tokens), info.isOriginal ? "before branching" : info.parent && `branch at line ${info.fork_position}`].filter(Boolean).join(" · ") : "";
   document.title = state.thread === null ? "Backscroll" : `${short(title, 60)} – Backscroll`;
@@ -210,7 +211,7 @@ function jump(source) {
 
 async function submit() {
   const text = prompt.value.trim();
-  if (state.reply) { state.reply.abort(); return; }
+  if (coming()) { replies.stop(state.user, state.thread); return; }
   if (!text) return;
   if (state.thread === null) await begin();
   if (state.editing) await sendEdited(text);
@@ -225,58 +226,46 @@ async function begin() {
   history_.user = state.user;
   threads.choose(state.thread);
   window.history.replaceState(null, "", `#${new URLSearchParams({ user: state.user, thread: state.thread })}`);
+  entitle();
 }
 
 // Send a prompt, or none where the last stored message is to be answered, and show the reply as it comes.
 async function converse(text) {
-  const identified = text === null ? null : { role: "user", content: text, id: crypto.randomUUID() };
-  const user = state.user;
-  const thread = state.thread;
-  state.reply = new AbortController();
-  writing(true);
+  const { user, thread } = state;
   prompt.value = "";
   grow();
   if (!history_.atEnd()) await history_.open(user, thread);
   history_.begin(text);
   tell("Sent. The reply is on its way.");
-  let failure = null;
-  try {
-    const body = { prompt: identified, max_tokens: picture.chosen.maxTokens, scope: picture.chosen.scope, now: new Date().toISOString(), stream: true };
-    for await (const { event, data } of events("api/reply", { user, thread }, body, state.reply.signal)) {
-      if (event === "delta" && state.thread === thread) history_.more(data.text);
-      if (event === "error") throw new Problem(data.status, data.title, data.detail);
-    }
-  } catch (error) {
-    failure = error;
-  }
-  state.reply = null;
-  writing(false);
-  await replied(user, thread, text, failure);
+  const { maxTokens, scope } = picture.chosen;
+  const ends = replies.begin({ user, thread, text, last: history_.last, maxTokens, scope });
+  writing();
+  await ends;
 }
 
-async function replied(user, thread, text, failure) {
-  const isHere = state.thread === thread && state.user === user;
-  if (failure?.name === "AbortError") {
-    tell("Stopped");
-    await new Promise((resolve) => { setTimeout(resolve, 250); }); // until what came is stored
-  }
-  await tried("The history could not be loaded", () => replied(user, thread, null, null), async () => {
-    await threads.load(state.user);
-    if (!isHere) return;
-    const before = history_.last;
+async function replied(reply, failure) {
+  const isHere = () => isOpen(reply);
+  writing();
+  if (isStop(failure)) tell("Stopped");
+  const isGivenBack = failure && reply.text !== null && isHere() && !prompt.value;
+  if (isGivenBack) { prompt.value = reply.text; grow(); } // at once: it may be that nothing can be asked any more
+  if (failure && isHere()) history_.settle();
+  await tried("The history could not be loaded", arrive, async () => {
+    if (reply.user === state.user) await threads.load(state.user);
+    if (!isHere()) return;
     await history_.refresh();
-    const isStored = history_.last !== null && history_.last !== before;
-    if (failure && text !== null && !isStored && !prompt.value) { prompt.value = text; grow(); }
+    const isStored = (history_.last ?? -1) > (reply.last ?? -1);
+    if (isGivenBack && isStored && prompt.value === reply.text) { prompt.value = ""; grow(); }
     entitle();
     await see();
   });
-  if (failure && failure.name !== "AbortError") {
-    const again = text === null ? () => converse(null) : null;
+  if (failure && !isStop(failure)) {
+    const again = reply.text === null && isHere() ? () => converse(null) : null;
     toast(failure.title || "The reply failed", failure.detail || failure.message, again);
-  } else if (!failure && isHere) {
-    tell(`Reply: ${short(history_.newest((line) => line.role === "assistant")?.text || "", 600)}`);
+  } else if (!failure && isHere()) {
+    tell(`Reply: ${short(reply.said, 600)}`);
   }
-  if (isHere && !isNarrow()) prompt.focus();
+  if (isHere() && !isNarrow()) prompt.focus();
 }
 
 async function store(text) {
@@ -326,7 +315,7 @@ async function sendEdited(text) {
 }
 
 async function retry(line) {
-  if (state.reply) return;
+  if (coming()) return;
   if (!hasModel()) { toast("No language model", "Another reply needs one: start the server with --llm."); return; }
   await tried("The reply could not be asked for again", () => retry(line), async () => {
     await branch(line.position, null);
@@ -359,7 +348,7 @@ async function remove() {
   await new Promise((resolve) => { dialog.addEventListener("close", resolve, { once: true }); });
   if (dialog.returnValue !== "yes") return;
   await tried("It was not deleted", null, async () => {
-    leave();
+    replies.stop(state.user, state.thread);
     await send("DELETE", "api/threads", { user: state.user, thread: info?.family || state.thread });
     await threads.load(state.user);
     tell("Deleted");
@@ -378,7 +367,8 @@ async function exported() {
 
 const hasModel = () => Boolean(state.status?.has_model);
 
-function writing(isReplying) {
+function writing() {
+  const isReplying = Boolean(coming());
   const button = find("send");
   fill(button, icon(isReplying ? "stop" : "send"));
   button.classList.toggle("stopping", isReplying);
@@ -428,14 +418,14 @@ function pressed(event) {
   } else if (event.key === "?" && !inField) {
     find("help-dialog").showModal();
   } else if (event.key === "Escape") {
-    if (state.reply) state.reply.abort();
+    if (coming()) replies.stop(state.user, state.thread);
     else if (state.editing) { stopEditing(); prompt.value = ""; grow(); look(); }
   }
 }
 
 // Others may have written meanwhile: programs, the proxy, another window.
 async function lookAgain() {
-  if (document.hidden || state.reply || !picture || state.thread === null || !history_.atEnd()) return;
+  if (document.hidden || coming() || !picture || state.thread === null || !history_.atEnd()) return;
   await tried("What is new could not be loaded", null, async () => {
     await threads.load(state.user);
     const before = history_.last;
@@ -456,8 +446,8 @@ function listen() {
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
       event.preventDefault();
       if (!hasModel()) see();
-      else if (!state.reply) submit();
-    } else if (event.key === "ArrowUp" && !prompt.value && !state.reply) {
+      else if (!coming()) submit();
+    } else if (event.key === "ArrowUp" && !prompt.value && !coming()) {
       const mine = history_.newest((line) => line.role === "user");
       if (mine) { event.preventDefault(); edit(mine); }
     }
@@ -483,7 +473,7 @@ async function start() {
   fill(find("new-chat"), icon("plus"));
   fill(find("export"), icon("export"));
   fill(find("delete"), icon("trash"));
-  writing(false);
+  writing();
   listen();
   await tried("The server did not answer", () => location.reload(), async () => {
     const users = await all("api/users", {}); // asks for a key where one is needed
@@ -491,7 +481,7 @@ async function start() {
     picture = new ContextPicture({ jump, changed: look }, state.status);
     find("server-name").textContent = `Backscroll ${state.status.version}`;
     noModel();
-    writing(false);
+    writing();
     hint();
     const names = users.map((one) => one.user);
     const wanted = new URLSearchParams(location.hash.slice(1)).get("user") || (names.includes(DEFAULT_USER) ? DEFAULT_USER : names[0] || DEFAULT_USER);

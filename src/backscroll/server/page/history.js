@@ -8,6 +8,7 @@ import { count, day, hour, number, short } from "./words.js";
 const PAGE = 60; // lines loaded at once
 const MOST = 300; // lines on the page at once: what lies further away leaves it, and is loaded again
 const NEAR = 900; // pixels from an end of the page at which more is loaded
+const LONG = 20000; // characters from which on a text is not shown whole at once
 const INSIDE = "button, pre, summary"; // of a line: what takes the focus
 const STICKY = 80; // pixels from the bottom within which new text is followed
 
@@ -78,17 +79,18 @@ export class History {
   }
 
   // Put a prompt and the beginning of its reply under the history; they are taken away by `settle`.
-  begin(prompt) {
+  begin(prompt, said = "") {
     if (this.place.classList.contains("empty")) fill(this.place);
     this.place.classList.remove("empty");
-    const text = make("div", { class: "text" }, make("span", { class: "thinking", "aria-label": "Waiting for the model" }));
-    const asked = prompt === null ? [] : [pending("user", "You", make("div", { class: "text" }, ...prose(prompt)))];
+    const text = make("div", { class: "text", dir: "auto" }, make("span", { class: "thinking", "aria-label": "Waiting for the model" }));
+    const asked = prompt === null ? [] : [pending("user", "You", make("div", { class: "text", dir: "auto" }, ...prose(prompt)))];
     const reply = pending("assistant", "Assistant", text);
     reply.setAttribute("aria-busy", "true");
     this.live = { elements: [...asked, reply], text, said: "" };
     this.place.append(...this.live.elements);
     this.follows = true;
     this.toBottom();
+    if (said) this.more(said);
   }
 
   // More of the reply.
@@ -109,6 +111,9 @@ export class History {
     if (!this.live) return;
     this.live.elements.forEach((element) => element.remove());
     this.live = null;
+    if (this.lines.length) return;
+    this.place.classList.add("empty");
+    fill(this.place, ...this.acts.empty());
   }
 
   // Mark the lines that are in the context; parts: line id -> part.
@@ -317,10 +322,21 @@ function content(line) {
   const attached = (Array.isArray(line.content) ? line.content : []).filter((part) => part.type !== "text");
   const text = line.tool_calls ? (typeof line.content === "string" ? line.content : "") : line.text;
   return [
-    text && make("div", { class: "text" }, ...prose(text)),
-    ...attached.map((part) => make("p", { class: "badge" }, `attached: ${part.type}`)),
+    text && said(text),
+    ...attached.map((part) => make("p", { class: "badge" }, `attached: ${part.type.replace(/^input_|_url$/g, "")}`)),
     ...calls,
   ].filter(Boolean);
+}
+
+// A text; one of many pages begins with the first.
+function said(text) {
+  const isLong = text.length > LONG;
+  const place = make("div", { class: "text", dir: "auto" }, ...prose(isLong ? text.slice(0, LONG / 2) : text));
+  if (!isLong) return place;
+  const all = make("button", { class: "plain small", type: "button", onclick: () => fill(place, ...prose(text)) },
+    `Show all ${number(text.length)} characters`);
+  place.append(all);
+  return place;
 }
 
 function folded(title, text) {

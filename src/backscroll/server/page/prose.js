@@ -22,7 +22,7 @@ function code(text, language) {
 
 function paragraphs(text) {
   const trimmed = text.replace(/^\s*\n|\s+$/g, "");
-  return trimmed ? trimmed.split(/\n{2,}/).map((one) => make("p", {}, inline(one))) : [];
+  return trimmed ? trimmed.split(/\n{2,}/).map((one) => make("p", { dir: "auto" }, inline(one))) : [];
 }
 
 function inline(text) {

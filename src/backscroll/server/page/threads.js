@@ -5,6 +5,7 @@ import { debounced, fill, find, icon, make, tell, toast } from "./dom.js";
 import { count, date, marking, short, since, titled } from "./words.js";
 
 const MOST_HITS = 30;
+const MOST_LOADED = 1000; // threads: older ones are found by the search
 const MOST_THREADS = 200; // drawn at once
 const BEFORE = 60; // characters shown in front of the first word that is marked
 
@@ -38,7 +39,7 @@ export class Threads {
   }
 
   async load(user) {
-    const items = await all("api/threads", { user });
+    const items = await all("api/threads", { user }, MOST_LOADED);
     this.user = user;
     this.items = [...items, ...items.filter(isBranched).map(unbranched)];
     this.draw();
@@ -50,8 +51,9 @@ export class Threads {
     return this.items.find((one) => one.thread === thread);
   }
 
-  choose(thread) {
+  choose(thread, hasLines = false) {
     this.chosen = thread;
+    this.hasLines = hasLines;
     this.draw();
   }
 
@@ -64,7 +66,7 @@ export class Threads {
   draw() {
     const roots = this.items.filter((one) => !one.parent);
     if (!roots.some((one) => one.thread === this.chosen) && this.chosen && !this.named(this.chosen)) {
-      roots.unshift({ thread: this.chosen, title: "New chat", lines: 0, isNew: true });
+      roots.unshift({ thread: this.chosen, title: this.hasLines ? this.chosen : "New chat", lines: 0, isNew: true });
     }
     const branches = Map.groupBy(this.items.filter((one) => one.parent), (one) => one.family);
     const shown = roots.filter((root, place) => place < this.most || root.thread === this.chosen);
@@ -77,7 +79,7 @@ export class Threads {
 
   drawn(root, branches) {
     return make("li", {},
-      this.button(root, titled(root), root.isNew ? "nothing said yet" : since(root.updated_at)),
+      this.button(root, titled(root), root.isNew ? (this.hasLines ? "" : "nothing said yet") : since(root.updated_at)),
       branches.length > 0 && make("ul", { "aria-label": "Branches" }, ...branches.map((one) => make("li", {},
         this.button(one, one.isOriginal ? "Before branching" : `Branch at line ${one.fork_position}`, root.head === one.thread ? "current" : since(one.updated_at), true)))));
   }
@@ -87,7 +89,7 @@ export class Threads {
     return make("button", { type: "button", class: isBranch ? "thread branch" : "thread", "aria-current": isChosen ? "true" : null,
       onclick: () => this.acts.open(one.thread, null) },
     isBranch && icon("branch"),
-    make("span", { class: "name" }, short(title, 90)),
+    make("span", { class: "name", dir: "auto" }, short(title, 90)),
     make("span", { class: "about muted" }, make("span", {}, one.thread === title || one.isNew ? "" : short(one.thread, 40)),
       make("span", {}, one.lines ? `${count(one.lines, "line")} · ${when}` : when)));
   }
@@ -118,7 +120,7 @@ export class Threads {
       make("h2", { class: "label" }, said),
       make("ul", { class: "hits" }, ...hits.map((hit) => make("li", {},
         make("button", { type: "button", class: "hit", onclick: () => this.acts.open(hit.thread, hit.position) },
-          make("span", { class: "name" }, ...marked(hit.text, words)),
+          make("span", { class: "name", dir: "auto" }, ...marked(hit.text, words)),
           make("span", { class: "about muted" },
             make("span", {}, `${hit.name || hit.role} in ${short(this.named(hit.thread)?.title || hit.thread, 30)}`),
             make("span", {}, `${date(hit.created_at)} · ${hit.similarity.toFixed(2)}`)))))),

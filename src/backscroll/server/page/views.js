@@ -46,7 +46,7 @@ export async function drawTime(user, thread, signal) {
       { name: "full history", part: "full", isArea: true, points: thinned(turns.map((turn) => [turn.position, turn.tokens_full])) },
       { name: "sent", part: "sent-line", isDots: sent.length < 3, points: thinned(sent.map((turn) => [turn.position, turn.tokens_sent])) },
     ] }),
-    waits.length > 0 && chart({ title: "Seconds until the reply was whole", unit: "milliseconds", format: seconds, series: [
+    waits.length > 0 && chart({ title: "Time until the reply was whole", unit: "milliseconds", format: seconds, series: [
       { name: "latency, milliseconds", part: "latency", isDots: true, points: thinned(waits.map((turn) => [turn.position, turn.latency_ms])) },
     ] }),
     !sent.length && make("p", { class: "notice" }, "These lines were stored without a reply made here, so nothing is known of what was sent for them."));
@@ -62,12 +62,15 @@ function figures(sent, waits, turns) {
     figure("Tokens of the history now", compact(turns.at(-1).tokens_full)),
     sent.length > 0 && figure("Sent for the last reply", compact(sent.at(-1).tokens_sent)),
     sent.length > 0 && saved && figure("Saved against resending all", percent(full - used, full)),
-    sorted.length > 0 && figure("Latency p50, p95", `${at(0.5)}, ${at(0.95)}`),
-    figure("Replies in the history", number(turns.length)))];
+    sorted.length > 0 && figure("Latency p50, p95", `${at(0.5)}, ${at(0.95)}`))];
 }
 
 const figure = (name, value) => make("div", {}, make("dt", {}, name), make("dd", {}, value));
-const seconds = (milliseconds) => `${(milliseconds / 1000).toFixed(milliseconds < 9950 ? 1 : 0)} s`;
+
+function seconds(milliseconds) {
+  if (milliseconds < 1000) return `${number(milliseconds)} ms`;
+  return `${(milliseconds / 1000).toFixed(milliseconds < 9950 ? 1 : 0)} s`;
+}
 
 function thinned(points) {
   if (points.length <= MOST_POINTS) return points;
