@@ -251,6 +251,25 @@ def test_a_reply_that_takes_too_long_is_sent_by_the_api_once_however_often_twili
     assert lines(path) == [("user", "Hello?"), ("assistant", "At last.")]
 
 
+def test_two_workers_that_are_asked_the_same_send_one_answer(tmp_path, api):
+    path, llm = tmp_path / "chat.db", Slowly()
+    with (
+        backscroll.open(path, embedder="hashing", llm=llm) as one,
+        backscroll.open(path, embedder="hashing", llm=llm) as other,
+    ):
+        channels = [TwilioSms(ACCOUNT, TOKEN, api_base=api.url) for _ in range(2)]
+        for channel in channels:
+            channel.reply_seconds = 0.05
+        with (
+            Running(Switchboard(one, channels[0], 2000, AT_ONCE)) as first,
+            Running(Switchboard(other, channels[1], 2000, AT_ONCE)) as second,
+        ):
+            assert said(first.write("Hello?")) == said(second.write("Hello?")) == []
+            llm.go.set()
+    assert [sent["Body"] for sent in api.sent] == ["At last."]
+    assert lines(path) == [("user", "Hello?"), ("assistant", "At last.")]
+
+
 def test_what_was_received_and_not_answered_when_the_process_died_is_answered_at_the_next_start(tmp_path, api):
     path = tmp_path / "chat.db"
     with backscroll.open(path, embedder="hashing") as memory:
