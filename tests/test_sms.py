@@ -197,16 +197,19 @@ def test_a_request_that_twilio_did_not_sign_is_refused_and_leaves_nothing(tmp_pa
 def test_the_server_answers_by_the_channels_that_it_is_told(monkeypatch):
     monkeypatch.setenv("TWILIO_ACCOUNT_SID", ACCOUNT)
     monkeypatch.setenv("TWILIO_AUTH_TOKEN", TOKEN)
-    monkeypatch.delenv("BACKSCROLL_PUBLIC_URL", raising=False)
+    monkeypatch.setenv("BACKSCROLL_PUBLIC_URL", "https://chat.example.com")
     with (
         backscroll.open(":memory:", embedder="hashing", llm=ScriptedLLM(["Here."])) as memory,
         served(memory, channels="sms") as server,
     ):
         form = {"MessageSid": "SM-1", "From": ALICE, "To": US, "Body": "Hello?"}
-        signature = RequestValidator(TOKEN).compute_signature(f"{server.url}/sms", form)
-        assert said(httpx.post(f"{server.url}/sms", data=form, headers={"X-Twilio-Signature": signature})) == ["Here."]
-        refused = httpx.post(f"{server.url}/sms", data=form, headers={"X-Twilio-Signature": "made up"})
+        by_proxy = {"Host": "chat.example.com"}
+        signature = RequestValidator(TOKEN).compute_signature("https://chat.example.com/sms", form)
+        signed = {**by_proxy, "X-Twilio-Signature": signature}
+        assert said(httpx.post(f"{server.url}/sms", data=form, headers=signed)) == ["Here."]
+        refused = httpx.post(f"{server.url}/sms", data=form, headers={**by_proxy, "X-Twilio-Signature": "made up"})
         assert (refused.status_code, refused.headers["content-type"]) == (403, "application/problem+json")
+        assert httpx.get(f"{server.url}/api/users", headers=by_proxy).status_code == 403
         assert httpx.get(f"{server.url}/sms").status_code == 404
     with backscroll.open(":memory:", embedder="hashing") as memory, served(memory) as server:
         assert httpx.post(f"{server.url}/sms", data=form).status_code in (404, 405)
