@@ -421,6 +421,38 @@ def test_a_reply_goes_on_while_one_looks_at_another_thread(visit, long, model):
     assert positions(page) == [0, 1, 2, 3, 4, 5]
 
 
+def test_a_reply_goes_on_while_one_reads_what_lies_far_above_it(visit, long, model):
+    page = visit.open(at(LONG))
+    model.go.clear()
+    write(page, QUESTION)
+    expect(page.locator("#history .pending.assistant .text")).to_have_text("Van 5")
+    page.locator("#history").press("Home")
+    expect(page.locator("#history article[data-position='0']")).to_be_in_viewport()
+    page.click("#to-latest")
+    expect(page.locator("#history .pending.assistant .text")).to_have_text("Van 5")
+    expect(page.locator("#history .pending.assistant")).to_be_in_viewport()
+    page.locator("#history").press("Home")
+    expect(page.locator("#history article[data-position='0']")).to_be_in_viewport()
+    model.go.set()
+    expect(page.locator("#send")).to_have_attribute("aria-label", "Send")
+    visit.settled()
+    expect(page.locator("#history article[data-position='0']")).to_be_in_viewport()
+    page.click("#to-latest")
+    replied(page, "Van 5 takes the butter, as you said.")
+    assert positions(page)[-1] == 1201
+
+
+def test_a_draft_is_still_there_when_an_edit_is_left(visit):
+    page = visit.open(at("fleet"))
+    page.fill("#prompt", "A draft")
+    line = page.locator("#history article[data-position='2']")
+    line.hover()
+    line.locator("[data-act=edit]").click()
+    expect(page.locator("#prompt")).to_have_value(FLEET[2][1])
+    page.keyboard.press("Escape")
+    expect(page.locator("#prompt")).to_have_value("A draft")
+
+
 def test_a_reply_that_is_stopped_before_its_first_word_gives_the_prompt_back(visit, model, memory):
     model.steps = ["Too late."]
     page = visit.open(at("fleet"))

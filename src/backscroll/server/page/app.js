@@ -10,11 +10,11 @@ import { drawSent, drawTime } from "./views.js";
 import { count, number, short, titled } from "./words.js";
 
 const DEFAULT_USER = "default";
-const state = { user: DEFAULT_USER, thread: null, editing: null, status: null };
+const state = { user: DEFAULT_USER, thread: null, editing: null, draft: "", status: null };
 const prompt = find("prompt");
 
 let picture = null;
-const history_ = new History({ edit, retry, pin, empty });
+const history_ = new History({ edit, retry, pin, empty, coming: () => replies.in(state.user, state.thread) });
 const threads = new Threads({ open: (thread, position) => go(thread, position) });
 const isOpen = ({ user, thread }) => user === state.user && thread === state.thread;
 const replies = new Replies({ more: (reply, piece) => { if (isOpen(reply)) history_.more(piece); }, over: replied });
@@ -109,7 +109,6 @@ async function open(thread, at = null) {
     meter();
     throw error;
   }
-  if (coming()) history_.begin(coming().text, coming().said);
   writing();
   look.cancel();
   await see();
@@ -232,10 +231,11 @@ async function begin() {
 // Send a prompt, or none where the last stored message is to be answered, and show the reply as it comes.
 async function converse(text) {
   const { user, thread } = state;
-  prompt.value = "";
+  if (text !== null) prompt.value = "";
   grow();
   if (!history_.atEnd()) await history_.open(user, thread);
   history_.begin(text);
+  history_.follow();
   tell("Sent. The reply is on its way.");
   const { maxTokens, scope } = picture.chosen;
   const ends = replies.begin({ user, thread, text, last: history_.last, maxTokens, scope });
@@ -276,7 +276,8 @@ async function store(text) {
     grow();
     await threads.load(state.user);
     threads.choose(state.thread);
-    await history_.refresh();
+    if (history_.atEnd()) await history_.refresh();
+    else await history_.open(state.user, state.thread);
     entitle();
     await see();
     tell("Stored");
@@ -286,12 +287,13 @@ async function store(text) {
 // Editing and asking again: the thread goes on as a branch from there, the old lines stay stored.
 
 function edit(line) {
+  if (!state.editing) state.draft = prompt.value;
   state.editing = line;
   prompt.value = line.text;
   grow();
   find("hint").textContent = "";
   find("hint").append(`Editing line ${line.position}: the chat goes on from there as a branch, the old lines stay stored. `,
-    make("button", { class: "link", type: "button", onclick: () => { stopEditing(); prompt.value = ""; grow(); look(); } }, "Leave it"));
+    make("button", { class: "link", type: "button", onclick: leaveEditing }, "Leave it"));
   pane("chat");
   prompt.focus();
   prompt.setSelectionRange(prompt.value.length, prompt.value.length);
@@ -302,13 +304,18 @@ function stopEditing() {
   hint();
 }
 
+function leaveEditing() {
+  stopEditing();
+  prompt.value = state.draft;
+  grow();
+  look();
+}
+
 async function sendEdited(text) {
   const line = state.editing;
   await tried("The edit was not stored", null, async () => {
     await branch(line.position, { role: "user", content: text, id: crypto.randomUUID() });
-    stopEditing();
-    prompt.value = "";
-    grow();
+    leaveEditing();
     if (hasModel()) await converse(null);
     else await see();
   });
@@ -419,7 +426,7 @@ function pressed(event) {
     find("help-dialog").showModal();
   } else if (event.key === "Escape") {
     if (coming()) replies.stop(state.user, state.thread);
-    else if (state.editing) { stopEditing(); prompt.value = ""; grow(); look(); }
+    else if (state.editing) leaveEditing();
   }
 }
 

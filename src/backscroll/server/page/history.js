@@ -13,7 +13,7 @@ const INSIDE = "button, pre, summary"; // of a line: what takes the focus
 const STICKY = 80; // pixels from the bottom within which new text is followed
 
 export class History {
-  // acts: {edit(line), retry(line), pin(line, is), empty() -> elements}
+  // acts: {edit(line), retry(line), pin(line, is), empty() -> elements, coming() -> {text, said} of a reply on its way}
   constructor(acts) {
     this.acts = acts;
     this.place = find("history");
@@ -43,6 +43,7 @@ export class History {
     this.place.classList.toggle("empty", !page.items.length);
     if (page.items.length) this.add(page.items, false);
     else fill(this.place, ...this.acts.empty());
+    this.beginAgain();
     if (at === null) this.toBottom();
     else this.show(at);
     this.scrolled();
@@ -62,14 +63,15 @@ export class History {
     this.show(position);
   }
 
-  // Load what was stored behind the last line on the page.
+  // Load what was stored behind the last line on the page; where that is not the thread's last, nothing moves.
   async refresh() {
     this.settle();
     if (!this.lines.length) return this.open(this.user, this.thread);
-    if (!this.atEnd()) return this.open(this.user, this.thread);
     const followed = this.follows;
-    await this.load("newer");
-    if (followed) this.toBottom();
+    const wasAtEnd = this.atEnd();
+    if (wasAtEnd) await this.load("newer");
+    else await this.measure();
+    if (followed && wasAtEnd) this.toBottom();
     return this.total;
   }
 
@@ -88,9 +90,13 @@ export class History {
     reply.setAttribute("aria-busy", "true");
     this.live = { elements: [...asked, reply], text, said: "" };
     this.place.append(...this.live.elements);
-    this.follows = true;
-    this.toBottom();
     if (said) this.more(said);
+  }
+
+  // Show the reply that is on its way, where the thread's end is on the page.
+  beginAgain() {
+    const coming = this.acts.coming();
+    if (coming && !this.live && this.atEnd()) this.begin(coming.text, coming.said);
   }
 
   // More of the reply.
@@ -120,6 +126,11 @@ export class History {
   mark(parts) {
     this.parts = parts;
     this.lines.forEach((one) => this.marked(one));
+  }
+
+  follow() {
+    this.follows = true;
+    this.toBottom();
   }
 
   toBottom() {
@@ -186,6 +197,13 @@ export class History {
     return this.loading;
   }
 
+  // Ask where the thread ends now.
+  async measure() {
+    const page = await get("api/messages", { user: this.user, thread: this.thread, limit: 1 });
+    Object.assign(this, { first: page.first, last: page.last, total: page.total });
+    this.scrolled();
+  }
+
   async loaded(which) {
     const opened = this.opened;
     if (!this.lines.length) return;
@@ -197,6 +215,7 @@ export class History {
     this.steadily(() => {
       this.add(page.items, which === "older");
       this.trim(which === "older");
+      this.beginAgain();
     });
     requestAnimationFrame(() => this.scrolled());
   }
@@ -205,6 +224,7 @@ export class History {
     const made = lines.map((line) => ({ line, element: this.drawn(line) }));
     this.lines = isInFront ? [...made, ...this.lines] : [...this.lines, ...made];
     if (isInFront) this.place.prepend(...made.map((one) => one.element));
+    else if (this.live) this.live.elements[0].before(...made.map((one) => one.element));
     else this.place.append(...made.map((one) => one.element));
     made.forEach((one) => this.marked(one));
     this.days();
@@ -214,6 +234,10 @@ export class History {
   trim(atBottom) {
     const spare = this.lines.length - MOST;
     if (spare <= 0) return;
+    if (atBottom && this.live) { // it is put back where one comes back to the end
+      this.live.elements.forEach((element) => element.remove());
+      this.live = null;
+    }
     const gone = atBottom ? this.lines.splice(-spare) : this.lines.splice(0, spare);
     gone.forEach((one) => one.element.remove());
     this.days();
