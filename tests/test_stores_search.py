@@ -10,6 +10,7 @@ import pytest
 
 from backscroll.stores import InMemoryStore, SQLiteStore
 from backscroll.stores.matrix import Matrix, encode
+from backscroll.stores.text_index import TextIndex, pack
 from backscroll.terms import terms
 from backscroll.types import Candidates, Line, Message, Scope, ThreadKey
 
@@ -257,7 +258,7 @@ def test_a_line_is_found_by_a_word_in_any_script(store, text, asked):
 
 def test_more_postings_than_are_kept_unsorted_are_found_as_well(store):
     chat = Chat(store, 9)
-    for count in (2500, 1500, 5, 400):
+    for count in (2500, 1500, 5, 400, 9000, 1000, 2500, 2500, 7):
         chat.say(count)
         asked = terms("captain storm")
         found = store.search(Scope("alice"), None, asked, 10_000, 0)
@@ -355,3 +356,22 @@ def test_among_more_vectors_than_cosines_are_computed_of_the_nearest_lines_are_f
             assert found.dense.tolist() == pytest.approx([dense[row] for row in found.row.tolist()], abs=1e-6)
             assert needle.row == found.row[np.argmax(found.dense)]
         assert len({*nearest[:50]} & {*store.search(Scope("alice"), vector, (), 50, 0).row.tolist()}) > 40
+
+
+def test_the_text_index_finds_the_postings_of_all_ages_in_the_order_of_their_lines():
+    index, chance, expected, first = TextIndex(), np.random.default_rng(5), {}, 0
+    for count in (30_000, 2_500, 300, 1_800, 1_800, 1):  # many, few, and the newest
+        drawn = [[f"w{n}" for n in row] for row in chance.integers(0, 300, size=(count, 10))]
+        for number, words in enumerate(drawn, first):
+            for word, often in Counter(words).items():
+                expected.setdefault(word, []).append((number, often))
+        index.add(first, [pack(words) for words in drawn])
+        first += count
+        for word in ("w0", "w17", "w299", "none"):
+            found = zip(*(column.tolist() for column in index.postings(word)), strict=True)
+            assert list(found) == expected.get(word, []), (first, word)
+    index.settle()
+    again = TextIndex(index.columns())
+    assert [column.tolist() for column in again.postings("w17")] == [
+        column.tolist() for column in index.postings("w17")
+    ]

@@ -9,6 +9,7 @@ Knows nothing about scores.
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
 
@@ -21,6 +22,7 @@ _POSTING = np.dtype([("term", "<u8"), ("frequency", "u1")])
 _MAX_FREQUENCY = 255
 _FREQUENCIES = [bytes([n]) for n in range(_MAX_FREQUENCY + 1)]
 _MAX_RECENT = 16_384  # postings: looked through one by one, about 8 us a term
+_FEW_OF_MANY = 16  # the few sorted postings are joined with the many when they are more than this part of them
 
 Lines = NDArray[np.int32]
 Frequencies = NDArray[np.uint8]
@@ -39,32 +41,76 @@ def pack(terms: Sequence[str]) -> bytes:
     return b"".join([_hash(term) + _FREQUENCIES[min(n, _MAX_FREQUENCY)] for term, n in counted.items()])
 
 
+@dataclass(frozen=True, slots=True)
+class _Sorted:
+    """Postings, sorted by term and line.
+
+    Attributes:
+        terms: (t,) sorted, each once.
+        starts: (t + 1,) int64; the postings of term i are starts[i]:starts[i + 1].
+        lines, frequencies: (p,).
+    """
+
+    terms: Terms
+    starts: NDArray[np.int64]
+    lines: Lines
+    frequencies: Frequencies
+
+    def of(self, number: np.uint64) -> slice:
+        """Where the postings of a term are."""
+        place = int(np.searchsorted(self.terms, number))
+        if place == len(self.terms) or self.terms[place] != number:
+            return slice(0, 0)
+        return slice(int(self.starts[place]), int(self.starts[place + 1]))
+
+    def with_sorted(self, terms: Terms, lines: Lines, frequencies: Frequencies) -> "_Sorted":
+        """With postings of newer lines, sorted by term, behind those of the same terms."""
+        behind = self.starts[np.searchsorted(self.terms, terms, "right")]
+        firsts = np.flatnonzero(np.concatenate([[True], terms[1:] != terms[:-1]]))
+        all_terms = np.union1d(self.terms, terms[firsts])
+        totals = np.zeros(len(all_terms), np.int64)
+        totals[np.searchsorted(all_terms, self.terms)] = np.diff(self.starts)
+        totals[np.searchsorted(all_terms, terms[firsts])] += np.diff(np.append(firsts, len(terms)))
+        return _Sorted(
+            all_terms,
+            np.concatenate([[0], np.cumsum(totals)]),
+            np.insert(self.lines, behind, lines),
+            np.insert(self.frequencies, behind, frequencies),
+        )
+
+
+_NONE = _Sorted(np.empty(0, np.uint64), np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.uint8))
+_NO_POSTINGS: Postings = (_NONE.terms, _NONE.lines, _NONE.frequencies)
+
+
 class TextIndex:
-    """Postings, sorted by term and line; those of the newest lines unsorted, until there are too many."""
+    """Postings in three parts, by age: many sorted ones, few sorted ones, and those of the newest lines, unsorted.
+
+    A new line costs no more in a large index than in a small one, but for once in a while.
+    """
 
     def __init__(self, columns: Mapping[str, Column[Any]] | None = None) -> None:
         """Start empty, or with columns that were kept."""
-        kept = {name: column.values for name, column in (columns or {}).items()}
-        self._terms: Terms = kept.get("terms", np.empty(0, np.uint64))  # (t,) sorted, each once
-        self._starts = kept.get("starts", np.zeros(1, np.int64))  # (t + 1,): of term i are starts[i]:starts[i + 1]
-        self._lines: Lines = kept.get("lines", np.empty(0, np.int32))  # (p,)
-        self._frequencies: Frequencies = kept.get("frequencies", np.empty(0, np.uint8))  # (p,)
+        self._many = _Sorted(**{name: column.values for name, column in columns.items()}) if columns else _NONE
+        self._few = _NONE
         self._recent: list[Postings] = []
-        self._is_mapped = bool(kept)
+        self._is_mapped = bool(columns)
 
     def columns(self) -> dict[str, Column[Any]]:
-        """What it is made of, by name; without what is not sorted yet."""
-        arrays = {"terms": self._terms, "starts": self._starts, "lines": self._lines, "frequencies": self._frequencies}
+        """What the many sorted postings are made of, by name."""
+        arrays = {field.name: getattr(self._many, field.name) for field in fields(_Sorted)}
         return {name: Column(array, len(array), self._is_mapped) for name, array in arrays.items()}
 
     @property
     def recent_nbytes(self) -> int:
-        """RAM that what is not sorted yet takes."""
-        return sum(13 * len(terms) for terms, _, _ in self._recent)
+        """RAM that the rest takes."""
+        recent = sum(len(terms) for terms, _, _ in self._recent)
+        return 13 * recent + 5 * len(self._few.lines) + 16 * len(self._few.terms)
 
     def settle(self) -> None:
-        """Sort everything in."""
-        self._settled(0)
+        """Put everything among the many."""
+        self._sort_in()
+        self._join()
 
     def add(self, first: int, packed: Sequence[bytes]) -> None:
         """Take in the terms of consecutive lines, the first of which has the number `first`."""
@@ -76,43 +122,43 @@ class TextIndex:
     def postings(self, term: str) -> tuple[Lines, Frequencies]:
         """The lines that have a term, ascending and each once, and how often each has it."""
         number = np.frombuffer(_hash(term), "<u8")[0]
-        recent_terms, recent_lines, recent_frequencies = self._settled()
-        recent = np.flatnonzero(recent_terms == number)
-        place = int(np.searchsorted(self._terms, number))
-        if place == len(self._terms) or self._terms[place] != number:
-            return recent_lines[recent], recent_frequencies[recent]
-        known = slice(self._starts[place], self._starts[place + 1])
-        if not len(recent):
-            return self._lines[known], self._frequencies[known]
-        return (
-            np.concatenate([self._lines[known], recent_lines[recent]]),
-            np.concatenate([self._frequencies[known], recent_frequencies[recent]]),
+        terms, lines, frequencies = self._newest()
+        recent = np.flatnonzero(terms == number)
+        parts = [
+            (one.lines[found], one.frequencies[found])
+            for one in (self._many, self._few)
+            if (found := one.of(number)).stop
+        ]
+        if len(recent):
+            parts.append((lines[recent], frequencies[recent]))
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate([lines[:0], *(one for one, _ in parts)]), np.concatenate(
+            [frequencies[:0], *(one for _, one in parts)]
         )
 
-    def _settled(self, max_recent: int = _MAX_RECENT) -> Postings:
+    def _newest(self) -> Postings:
         """The unsorted postings in one piece; where they are too many, they are sorted in."""
-        if len(self._recent) != 1:
-            parts = self._recent or [(self._terms[:0], self._lines[:0], self._frequencies[:0])]
-            terms, lines, frequencies = (np.concatenate(part) for part in zip(*parts, strict=True))
+        if sum(len(terms) for terms, _, _ in self._recent) > _MAX_RECENT:
+            self._sort_in()
+            if len(self._few.lines) > len(self._many.lines) // _FEW_OF_MANY:
+                self._join()
+        if len(self._recent) > 1:
+            terms, lines, frequencies = (np.concatenate(part) for part in zip(*self._recent, strict=True))
             self._recent = [(terms, lines, frequencies)]
-        if len(self._recent[0][0]) > (max_recent and max(max_recent, len(self._lines) // 16)):
-            self._sort_in(*self._recent[0])
-            self._recent = [(self._terms[:0].copy(), self._lines[:0].copy(), self._frequencies[:0].copy())]
-        return self._recent[0]
+        return self._recent[0] if self._recent else _NO_POSTINGS
 
-    def _sort_in(self, terms: Terms, lines: Lines, frequencies: Frequencies) -> None:
-        """Put postings behind those of their terms: their lines are newer."""
-        order = np.argsort(terms, kind="stable")
-        ordered = terms[order]
-        behind = self._starts[np.searchsorted(self._terms, ordered, "right")]
-        self._lines = np.insert(self._lines, behind, lines[order])
-        self._frequencies = np.insert(self._frequencies, behind, frequencies[order])
-        firsts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-        added = np.diff(np.append(firsts, len(ordered)))
-        known, counts = self._terms, np.diff(self._starts)
-        self._terms = np.union1d(known, ordered[firsts])
-        totals = np.zeros(len(self._terms), np.int64)
-        totals[np.searchsorted(self._terms, known)] = counts
-        totals[np.searchsorted(self._terms, ordered[firsts])] += added
-        self._starts = np.concatenate([[0], np.cumsum(totals)])
-        self._is_mapped = False
+    def _sort_in(self) -> None:
+        if self._recent:
+            terms, lines, frequencies = (np.concatenate(part) for part in zip(*self._recent, strict=True))
+            order = np.argsort(terms, kind="stable")
+            self._few = self._few.with_sorted(terms[order], lines[order], frequencies[order])
+            self._recent = []
+
+    def _join(self) -> None:
+        if len(self._few.lines):
+            few = self._few
+            terms = np.repeat(few.terms, np.diff(few.starts))
+            self._many = self._many.with_sorted(terms, few.lines, few.frequencies)
+            self._few = _NONE
+            self._is_mapped = False
