@@ -10,7 +10,7 @@ from backscroll.assemble import Assembled, Frame, Parts, assemble, divide
 from backscroll.evaluation.datasets import Question
 from backscroll.evaluation.metrics.answer_in_context import answer_in_context, occurs
 from backscroll.evaluation.rendered import holds, rendered_lines
-from backscroll.evaluation.replay import settings_of
+from backscroll.evaluation.replay import Plan
 from backscroll.evaluation.results import Outcome
 from backscroll.messages import parse_message, parse_time
 from backscroll.quoting import rendered_line
@@ -36,7 +36,7 @@ def packed(question: Question, lines: Sequence[Line], max_tokens: int) -> Assemb
     frame = Frame(
         max_tokens=max_tokens,
         counter=open_counter(DEFAULT_VOCABULARY),
-        settings=settings_of("backscroll"),
+        settings=Plan((), ()).settings("backscroll"),
         today=f"{today:%Y-%m-%d}" if today else "",
         asking_thread=(question.conversation, f"asking {question.id}"),
     )
