@@ -336,7 +336,7 @@ def test_a_function_that_raises_what_it_likes_is_noted_and_breaks_nothing():
     def answer(messages):
         raise ZeroDivisionError("by zero")
 
-    with opened(backscroll.CallableLLM(answer)) as memory:
+    with opened(backscroll.CallableLLM(answer), rest=lambda times: 3600.0) as memory:
         first, second = memory.thread("one"), memory.thread("two")
         for thread in (first, second):
             thread.append(turns(40))
@@ -344,6 +344,9 @@ def test_a_function_that_raises_what_it_likes_is_noted_and_breaks_nothing():
         assert memory.wait(60)
         for thread in (first, second):
             assert "ZeroDivisionError" in str(thread.context("And?", max_tokens=2000).report.notes)
+    for one in threading.enumerate():
+        if one.name == "backscroll":
+            one.join(60)
 
 
 # Beside everything else

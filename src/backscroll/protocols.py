@@ -120,7 +120,8 @@ class Store(Protocol):
     def put(self, key: ThreadKey, message: Message, pinned: bool) -> Line:
         """Store a message at the end of the thread, and delete the line that has its id, in one transaction.
 
-        The old line's bytes are in none of the store's files when this returns.
+        The old line's bytes are in none of the store's files when this returns; where another process keeps them just
+        then, `check` says so, and its repair or the next deletion takes them.
         Raises: MessageError, StoreError; then the old line stays.
         """
 

@@ -80,11 +80,11 @@ class Rolling:
         summaries = [known.get(span_of(run)) or _extractive(run, kept) for run in runs]
         if self._notes is None:
             return summaries, ()
+        problem = self._background.problem(key)  # before it is tried again
         missing = sum(len(run) for run in runs if span_of(run) not in known)
         is_first = all(span_of(run) not in known for run in runs)
         if missing and (is_first or missing * CHUNK_TOKENS >= trigger_tokens):
             self._background.ask(key, partial(self.make, key, before))
-        problem = self._background.problem(key)
         return summaries, () if problem is None else (f"the summary stands without the model, which failed: {problem}",)
 
     def make(self, key: ThreadKey, before: int = _ALL, progress: Progress | None = None) -> int:

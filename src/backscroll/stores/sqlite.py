@@ -7,12 +7,12 @@ one store, and several processes one file.
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import apsw
 
-from backscroll.errors import NotFoundError, StoreBusyError
+from backscroll.errors import NotFoundError, StoreBusyError, StoreError
 from backscroll.fingerprint import fingerprint
 from backscroll.stores import branches, checks, deletion, derived, embedding, lines, ranking
 from backscroll.stores.cache import ColumnsCache
@@ -102,7 +102,8 @@ class SQLiteStore:
             database.execute("UPDATE lines SET pinned = ? WHERE row = ?", (pinned, line.row))
         if held is not None:
             self._cache.forget()
-            self._wipe()
+            with suppress(StoreError):  # the new one is stored; noted: the next deletion or repair takes the bytes
+                self._wipe()
         return replace(line, pinned=pinned)
 
     @contextmanager
