@@ -145,10 +145,16 @@ def test_an_answer_that_is_not_streamed_though_asked_so_is_one_piece(server, llm
 
 
 def test_a_character_streamed_in_two_halves_is_one_character(server, llm):
-    halves = [chunk({"content": "\ud83d"}), chunk({"content": "\ude9a ok"})]
+    halves = [chunk({"content": "A \ud83d"}), chunk({"content": "\ude9a ok"})]
     server.steps = [streams(halves)]
-    *_, reply = llm.stream(HELLO)
-    assert reply.text == "🚚 ok"
+    *pieces, reply = llm.stream(HELLO)
+    assert (pieces, reply.text) == (["A ", "🚚 ok"], "A 🚚 ok")
+
+
+def test_half_a_character_that_stays_alone_is_replaced(server, llm):
+    server.steps = [streams([chunk({"content": "A \ud83d"}), chunk({"content": " van"}), chunk({"content": "\ud83d"})])]
+    *pieces, reply = llm.stream(HELLO)
+    assert ("".join(pieces), reply.text) == ("A \ufffd van\ufffd", "A \ufffd van\ufffd")
 
 
 def test_what_the_model_thought_is_not_in_the_message(server, llm):

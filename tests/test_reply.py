@@ -505,6 +505,14 @@ def test_a_stream_that_is_left_before_its_first_word_stores_no_reply(keep_prompt
         assert chat.stored == ([("user", "How many?")] if keep_prompt else [])
 
 
+def test_a_stream_that_is_left_between_the_halves_of_a_character_keeps_what_was_received():
+    with Chat(ScriptedReply("A 🚚", pieces=["A ", "\ud83d", "\ude9a"])) as chat:
+        stream = chat.thread.reply("What?", max_tokens=300, stream=True)
+        assert [next(stream), next(stream)] == ["A ", "\ud83d"]
+        stream.close()
+        assert chat.stored == [("user", "What?"), ("assistant", "A \ufffd")]
+
+
 def test_a_stream_that_was_never_begun_asks_nobody():
     with Chat("Yes.") as chat:
         chat.thread.reply("How many?", max_tokens=300, stream=True).close()
@@ -608,6 +616,15 @@ def test_every_failure_over_http_keeps_the_prompt_alone_and_a_retry_answers_it(s
     server.steps = []
     assert ask() == "You said: How many?"
     assert [line.message.role for line in served.lines()] == ["user", "assistant"]
+
+
+def test_a_stream_left_between_the_halves_of_a_character_over_http_keeps_the_text_before_it(server, served):
+    server.steps = [streams([{"content": "A "}, {"content": "\ud83d"}, {"content": "\ude9a ok"}])]
+    with served.reply("What?", max_tokens=300, stream=True) as stream:
+        assert next(stream) == "A "
+    server.steps = [streams([{"content": "A "}, {"content": "\ud83d"}, {"content": "\ude9a ok"}])]
+    assert list(served.reply("What else?", max_tokens=300, stream=True)) == ["A ", "🚚 ok"]
+    assert [line.message.text for line in served.lines()] == ["What?", "A ", "What else?", "A 🚚 ok"]
 
 
 def test_a_server_that_takes_less_gets_less(server, served):

@@ -93,6 +93,15 @@ def text_of(content: object) -> str:
     return "\n".join(text for text in texts if isinstance(text, str) and text)
 
 
+def paired(text: str) -> str:
+    """The text with the halves of characters that came apart put together; a half that is alone is replaced.
+
+    >>> paired("\\ud83d" + "\\ude9a")
+    '🚚'
+    """
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def is_empty(payload: Mapping[str, Any]) -> bool:
     """Whether a provider would be sent nothing by this message: no text, no part, no call."""
     if payload["role"] == "tool" or any(payload.get(key) for key in ("tool_calls", "audio", "refusal")):

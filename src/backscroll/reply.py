@@ -25,7 +25,7 @@ from backscroll.errors import (
     LLMUnavailableError,
     MessageError,
 )
-from backscroll.messages import parse_message
+from backscroll.messages import paired, parse_message
 from backscroll.protocols import LLM
 from backscroll.tools import Tools
 from backscroll.types import Line, Message, Reply, ReplyOptions, Source, Usage
@@ -291,7 +291,7 @@ def said(reply: Reply, noted: Mapping[str, Any] = MappingProxyType({})) -> Messa
 
 def left_behind(received: Sequence[str], model: str | None) -> list[Message]:
     """What was received of a reply that the caller left, as a message to store; none where there was nothing."""
-    text = "".join(received)
+    text = paired("".join(received))
     message = {"role": "assistant", "content": text}
     return [said(Reply(message, "", None, model, is_partial=True))] if text.strip() else []
 

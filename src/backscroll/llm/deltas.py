@@ -4,12 +4,13 @@ Takes plain dicts. Keys that are not known to be taken back by providers (what t
 probabilities) are left out of the message; what stands in a call is kept, since some sign their calls.
 """
 
+import codecs
 import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from backscroll.messages import text_of
+from backscroll.messages import paired, text_of
 from backscroll.types import Reply, Usage
 
 
@@ -33,6 +34,7 @@ class Deltas:
 
     def __init__(self) -> None:
         """Nothing has come yet."""
+        self._whole_characters = codecs.getincrementaldecoder("utf-16-le")("replace")
         self._texts: list[str] = []
         self._refusals: list[str] = []
         self._calls: list[dict[str, Any]] = []
@@ -41,7 +43,7 @@ class Deltas:
         self.finish_reason: str | None = None
 
     def add(self, chunk: Mapping[str, Any]) -> str:
-        """Take one chunk; returns the text that it adds."""
+        """Take one chunk; returns the text that it adds: half a character waits for its other half."""
         self._usage = _usage(chunk.get("usage")) or self._usage
         self._model = chunk.get("model") or self._model
         choice = _choice(chunk)
@@ -52,7 +54,11 @@ class Deltas:
         text, refusal = text_of(delta.get("content")), str(delta.get("refusal") or "")
         self._texts.append(text)
         self._refusals.append(refusal)
-        return text + refusal
+        return self._whole_characters.decode((text + refusal).encode("utf-16-le", "surrogatepass"))
+
+    def rest(self) -> str:
+        """What waits for its other half though nothing more comes, as the replacement character that it is stored as."""
+        return self._whole_characters.decode(b"", final=True)
 
     def reply(self) -> Reply:
         """All of it."""
@@ -85,20 +91,15 @@ def _joined(before: Any, after: Any) -> Any:
 
 
 def _message(text: str, refusal: str | None, calls: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": _paired(text) or None}
+    message: dict[str, Any] = {"role": "assistant", "content": paired(text) or None}
     if refusal:
-        message["refusal"] = _paired(refusal)
+        message["refusal"] = paired(refusal)
     told = _told(list(calls))
     if told:
         message["tool_calls"] = told
     if text == "" and not refusal and not told:
         message["content"] = ""
     return message
-
-
-def _paired(text: str) -> str:
-    """The text with the halves of characters that were streamed in two pieces put together."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _told(calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

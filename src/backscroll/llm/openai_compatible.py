@@ -93,6 +93,8 @@ class OpenAILLM:
             raise self._failure(error) from self._cause(error)
         finally:
             stream.close()
+        if rest := deltas.rest():
+            yield rest
         if deltas.finish_reason is None:
             raise LLMUnavailableError(f"{self._who()} ended the stream before the reply's end")
         yield deltas.reply()
