@@ -154,8 +154,9 @@ def test_a_reply_is_given_its_room_but_a_quarter_at_most():
 
 def test_the_window_share_and_its_least_derive_from_the_one_dial():
     shares = divide([], parse_messages([user("And?")]), frame(2000))
-    assert (shares.window, shares.window_min, shares.window_step) == (1250, 500, 750)
-    assert shares.window_min == shares.window - shares.window_step == 2000 // 4
+    assert (shares.window, shares.window_min, shares.window_step) == (1000, 500, 500)
+    roomy = divide([], parse_messages([user("And?")]), frame(8000))
+    assert (roomy.window, roomy.window_min, roomy.window_step) == (5000, 2000, 3000)
     at_once = Settings(window_share=0.5, window_step_share=0.5)
     assert divide([], parse_messages([user("And?")]), frame(2000, at_once)).window_min == 0
     capped = divide([], parse_messages([user("And?")]), frame(9000, PRESETS["sink_summary_window"]))

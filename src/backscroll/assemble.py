@@ -27,6 +27,7 @@ from backscroll.tracing import stage
 from backscroll.types import Block, Line, Message, Summary
 
 _IN_PROGRESS_SHARE = 0.75  # of max_tokens: the most that an exchange in progress takes before its oldest calls go
+_ROOMY_TOKENS = 8_000  # from here on longer steps cost recall .004 and save a tenth of the front: docs/LOG.md
 _LEAST_TOKENS = 8  # no line with its speaker costs less
 _SPARE_TOKENS = 4  # where two texts meet, their tokens may come out differently than apart
 
@@ -111,18 +112,24 @@ def divide(anchors: Sequence[Line], prompt: Sequence[Message], frame: Frame) -> 
     if fixed > budget:
         raise _too_large(fixed, frame)
     space = budget - fixed
-    window = min(int(frame.max_tokens * settings.window_share), space)
+    least, step = _window_shares(settings, frame.max_tokens)
+    window = min(int(frame.max_tokens * (least + step)), space)
     if settings.window_tokens is not None:
         window = min(window, settings.window_tokens)
-    step = int(frame.max_tokens * settings.window_step_share)
-    least = int(frame.max_tokens * (settings.window_share - settings.window_step_share)) if step else 0
     return Shares(
         space=space,
         window=window,
-        window_min=min(least, space),
-        window_step=step,
+        window_min=min(int(frame.max_tokens * least), space) if step else 0,
+        window_step=int(frame.max_tokens * step),
         summary=min(int(frame.max_tokens * settings.summary_share), space),
     )
+
+
+def _window_shares(settings: Settings, max_tokens: int) -> tuple[float, float]:
+    """What the window holds at least, and by how much it grows until it slides; by less where room is scarce."""
+    step = settings.window_step_share
+    least = settings.window_share - step
+    return least, step if max_tokens >= _ROOMY_TOKENS or least == 0 else min(step, least)
 
 
 def fit_prompt(anchors: Sequence[Line], prompt: Sequence[Message], frame: Frame) -> list[int]:
