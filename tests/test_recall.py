@@ -15,7 +15,7 @@ from backscroll.recall.neighbors import widen
 from backscroll.recall.relevance import DECAY_PER_TURN, relevance
 from backscroll.recall.search import search
 from backscroll.recall.threshold import leave_out, threshold
-from backscroll.settings import CONTEXTUALIZER_NAMES, PERCENTILES, Settings
+from backscroll.settings import BY_MODEL, CONTEXTUALIZER_NAMES, PERCENTILES, Settings
 from backscroll.terms import terms
 from backscroll.types import Candidates, Query, Ranking, Scope, Span, ThreadKey
 from chats import assistant, calls, lines_of, result, turns, user
@@ -327,4 +327,4 @@ def test_recall_takes_a_query_as_it_is(leaning):
 
 
 def test_the_settings_know_the_contextualizers():
-    assert set(CONTEXTUALIZER_NAMES) == set(CONTEXTUALIZERS)
+    assert set(CONTEXTUALIZER_NAMES) == {*CONTEXTUALIZERS, *BY_MODEL}

@@ -25,6 +25,7 @@ def open(
     on_embedder_error: Literal["raise", "words"] = "raise",
     llm: GivenLLM | Mapping[str, GivenLLM] | None = None,
     prompts: GivenPrompts | None = None,
+    query_language: str | None = None,
 ) -> Memory:
     """Open a memory, and make it where there is none.
 
@@ -35,16 +36,25 @@ def open(
         preset: name of a preset, or settings, for the contexts that name none.
         on_embedder_error: ``raise``, or go on by ``words`` alone and say so in the report.
         llm: who answers where `Thread.reply` is called, and writes the summaries in the background: ``openai:MODEL``,
-            ``openai:MODEL@BASE_URL``, or an LLM; a function of messages, which only answers; a dict of those for
-            ``reply`` and ``summary``; None for a memory that only remembers.
-        prompts: files of your own in place of the shipped ones, by what they are for: ``summary``.
+            ``openai:MODEL@BASE_URL``, or an LLM; a function of messages, which writes no summaries; a dict of those
+            for ``reply``, ``summary``, and ``query``, which is asked where the contextualizer is one by a language
+            model; None for a memory that only remembers.
+        prompts: files of your own in place of the shipped ones, by what they are for: ``summary``, ``rewrite``,
+            ``multi``, ``hyde``.
+        query_language: what the language model writes queries in, as ``German``; None takes the message's own.
 
     Raises: StoreError when the file cannot be used; EmbedderMismatchError when its vectors are another embedder's;
         ModelNotFoundError when the embedder's model is not on this machine; NotFoundError for an unknown name;
         LLMError when the language model's package or key is missing.
     """
     return open_memory(
-        url, embedder=embedder, preset=preset, on_embedder_error=on_embedder_error, llm=llm, prompts=prompts
+        url,
+        embedder=embedder,
+        preset=preset,
+        on_embedder_error=on_embedder_error,
+        llm=llm,
+        prompts=prompts,
+        query_language=query_language,
     )
 
 
@@ -56,10 +66,19 @@ def open_async(
     on_embedder_error: Literal["raise", "words"] = "raise",
     llm: GivenLLM | Mapping[str, GivenLLM] | None = None,
     prompts: GivenPrompts | None = None,
+    query_language: str | None = None,
 ) -> AsyncMemory:
     """As `open`, with a face whose methods are awaited; the work is done in threads."""
     return AsyncMemory(
-        open(url, embedder=embedder, preset=preset, on_embedder_error=on_embedder_error, llm=llm, prompts=prompts)
+        open(
+            url,
+            embedder=embedder,
+            preset=preset,
+            on_embedder_error=on_embedder_error,
+            llm=llm,
+            prompts=prompts,
+            query_language=query_language,
+        )
     )
 
 

@@ -21,7 +21,7 @@ from backscroll import facts
 from backscroll.anchors import FIRST_LINES, INSTRUCTING, anchors, leading_system, times_replaced
 from backscroll.assemble import Assembled, Frame, Parts, Shares, assemble, divide, fit_prompt
 from backscroll.context import Context
-from backscroll.contextualize import Contextualized, Said, combine, contextualize
+from backscroll.contextualize import Contextualized, Rewriter, Said, combine, contextualize
 from backscroll.dates import days_of
 from backscroll.embed import Progress, embed_pending
 from backscroll.errors import EmbedderError, LLMError, MessageError, NotFoundError
@@ -30,6 +30,7 @@ from backscroll.explain import Considered, Labels, explain
 from backscroll.messages import parse_messages, parse_time
 from backscroll.prompt import Asked, ask_for, parse_prompt
 from backscroll.protocols import LLM, Embedder, MemoryStore
+from backscroll.recall.fuse import fuse
 from backscroll.recall.gather import gather, spans_of
 from backscroll.recall.neighbors import widen
 from backscroll.recall.relevance import relevance
@@ -114,6 +115,7 @@ class Memory:
         self.on_embedder_error = on_embedder_error
         self.llm = llm
         self.rolling = rolling or Rolling(store)
+        self.rewriter: Rewriter | None = None  # who writes queries, where a contextualizer by a language model asks
         self._calibrate = calibrate
 
     def thread(self, name: str, user: str = DEFAULT_USER, persona: str | None = None) -> "Thread":
@@ -227,6 +229,8 @@ class Memory:
         self.rolling.close()
         self.store.close()
         self.embedder.close()
+        if self.rewriter is not None:
+            self.rewriter.close()
         if self.llm is not None:
             self.llm.close()
 
@@ -606,7 +610,7 @@ class Thread:
 
     def _query(self, made: Contextualized, scope: Scope, days: Sequence[Days]) -> tuple[Query, list[str]]:
         """The vector, the terms and the days of a query; pending lines are embedded first, to be found by it."""
-        notes = [made.note] if made.is_changed else []
+        notes = []
         vector = None
         try:
             for user in dict.fromkeys((scope.user, *(key.user for key in scope.also))):
@@ -633,9 +637,11 @@ class Thread:
             return [], ("nothing was recalled: the prompt has no words to search for",)
         now = date.fromisoformat(asking.frame.today) if asking.frame.today else None
         recent = [Said(line.message.role, line.message.text) for line in asked.before[-_RECENT_LINES:]]
-        made = contextualize(asked.text, recent, settings.contextualizer)
-        query, notes = self._query(made, asking.scope, days_of(asked.text, now))
-        found = search(self._store, asking.scope, query, _fusion(query, settings))
+        made = contextualize(asked.text, recent, settings.contextualizer, self.memory.rewriter)
+        days = days_of(asked.text, now)
+        asking_for = [self._query(one, asking.scope, days) for one in made.queries()]
+        query, remarks = asking_for[0]
+        found = fuse([search(self._store, asking.scope, one, _fusion(one, settings)) for one, _ in asking_for])
         outside = leave_out(
             found,
             (
@@ -653,7 +659,8 @@ class Thread:
         buffered = self._store.blocks(self.key, asked.at)[-settings.buffer_blocks :] if settings.buffer_blocks else []
         kept = relevance([span for span in buffered if _may_see(asking.scope, span)], spans, settings.buffer_blocks)
         blocks = gather(self._store, kept, near, asked.at, settings.recall_unit == "exchange")
-        return [_beside(block, asked.lines) for block in blocks] if any(asked.lines) else blocks, tuple(notes)
+        notes = (*filter(None, (made.note,)), *remarks)
+        return [_beside(block, asked.lines) for block in blocks] if any(asked.lines) else blocks, notes
 
     def _related(self, found: Ranking, query: Query, settings: Settings, max_lines: int | None) -> Ranking:
         """What is near enough by meaning, or shares a word where words count.

@@ -10,7 +10,8 @@ from typing import Literal, get_args
 
 from backscroll.errors import MessageError, NotFoundError
 
-ContextualizerName = Literal["none", "blend", "trained"]
+ContextualizerName = Literal["none", "blend", "trained", "rewrite", "multi", "hyde"]
+BY_MODEL: tuple[str, ...] = ("rewrite", "multi", "hyde")  # they ask a language model
 CONTEXTUALIZER_NAMES: tuple[ContextualizerName, ...] = get_args(ContextualizerName)
 
 
@@ -22,7 +23,8 @@ class Settings:
         sink_messages: how many of the thread's first messages after the system prompt are in every context.
         window_share: the most of max_tokens that the window takes.
         window_step_share: by how much of max_tokens the window slides at once. It keeps at least window_share less
-            this, where the thread has it, also just after it slid; 0 slides with every message and keeps what fits.
+            this, where the thread has it, also just after it slid; below 8,000 tokens it slides by no more than that.
+            0 slides with every message and keeps what fits.
         window_tokens: a cap on the window in tokens.
         window_messages: the window is just this many newest messages.
         window_unit: whole exchanges, or single messages (a call always with its results).
@@ -32,7 +34,8 @@ class Settings:
         summary_trigger_tokens: the thread's length from which on it has a summary.
         recall_lines: how many best lines are recalled; None takes as many as fit; 0 recalls nothing.
         contextualizer: how a prompt that leans on the lines before it is made a query that stands alone: ``none``,
-            ``blend``, or ``trained``; see `backscroll.contextualize`.
+            ``blend``, or ``trained``; by a language model ``rewrite``, ``multi`` or ``hyde``. See
+            `backscroll.contextualize`.
         min_similarity: cosine below which a line is not recalled; or which percentile of the similarity between
             unrelated lines, as calibrated for the embedder: ``p90``, ``p95``, ``p99`` or ``p99.9``.
         recall_unit: recalls single messages, or each with its whole exchange.
@@ -159,6 +162,14 @@ PRESETS: Mapping[str, Settings] = MappingProxyType(
             contextualizer="none",
             buffer_blocks=0,
             merge_roles=False,
+        ),
+        "contextualized": Settings(
+            window_share=0.5,
+            window_step_share=0.0,
+            window_unit="message",
+            contextualizer="rewrite",
+            fusion="dense",
+            buffer_blocks=0,
         ),
     }
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from backscroll.contextualize import CONTEXTUALIZERS, Said, combine, contextualize
+from backscroll.contextualize import Rewriter as Rewriter
 from backscroll.embedders import model_files, open_embedder
 from backscroll.embedders.calibration import calibrate
 from backscroll.errors import BackscrollError, EmbedderMismatchError, NotFoundError
@@ -19,13 +20,13 @@ from backscroll.memory import Memory
 from backscroll.prompts import GivenPrompts, open_prompts
 from backscroll.protocols import LLM, Embedder, MemoryStore
 from backscroll.rolling import Rolling
-from backscroll.settings import Settings, open_preset
+from backscroll.settings import BY_MODEL, Settings, open_preset
 from backscroll.stores import open_store
 from backscroll.tokens import DEFAULT_VOCABULARY, message_tokens, open_counter
 from backscroll.types import Message, Reply, Vector
 
 DEFAULT_EMBEDDER = "local"
-LLM_PURPOSES = ("reply", "summary")
+LLM_PURPOSES = ("reply", "query", "summary")
 
 
 def open_memory(
@@ -36,6 +37,7 @@ def open_memory(
     on_embedder_error: Literal["raise", "words"] = "raise",
     llm: GivenLLM | Mapping[str, GivenLLM] | None = None,
     prompts: GivenPrompts | None = None,
+    query_language: str | None = None,
 ) -> Memory:
     """Open a memory: see `backscroll.open`."""
     settings = preset if isinstance(preset, Settings) else open_preset(preset)
@@ -51,7 +53,9 @@ def open_memory(
         store.close()
         raise
     rolling = Rolling(store, llms.get("summary"), told["summary"])
-    return Memory(store, chosen, calibrate, settings, on_embedder_error, llms.get("reply"), rolling)
+    memory = Memory(store, chosen, calibrate, settings, on_embedder_error, llms.get("reply"), rolling)
+    memory.rewriter = Rewriter(llms["query"], told, query_language) if "query" in llms else None
+    return memory
 
 
 def open_for_reembedding(url: str | os.PathLike[str], embedder: str | Embedder) -> Memory:
@@ -84,21 +88,34 @@ def taken_tokens(refusal: str) -> int | None:
 
 
 def contextualizer_names() -> tuple[str, ...]:
-    """The ways there are to make a query that stands alone, without a language model."""
-    return tuple(CONTEXTUALIZERS)
+    """The ways there are to make a query that stands alone: without a language model, then by one."""
+    return (*CONTEXTUALIZERS, *BY_MODEL)
+
+
+def open_rewriter(llm: GivenLLM, prompts: GivenPrompts | None = None, language: str | None = None) -> Rewriter:
+    """Who asks a language model for queries. Raises: NotFoundError, MessageError, LLMError."""
+    return Rewriter(open_llm(llm), open_prompts(prompts), language)
 
 
 def stand_alone(
-    name: str, message: str, recent: Sequence[tuple[str, str]], embedder: Embedder
+    name: str,
+    message: str,
+    recent: Sequence[tuple[str, str]],
+    embedder: Embedder,
+    rewriter: Rewriter | None = None,
 ) -> tuple[str, Vector | None]:
     """The text and the vector of a query made of a message and the lines before it.
 
     Args:
         recent: (role, text) of each, oldest first.
+        rewriter: who is asked by those that need a language model; what it raises is raised.
 
-    Returns: the message and None where it stands alone. Raises: NotFoundError; EmbedderError.
+    Returns: the message and None where it stands alone. Raises: NotFoundError; EmbedderError; LLMError.
     """
-    made = contextualize(message, [Said(role, text) for role, text in recent], name)
+    said = [Said(role, text) for role, text in recent]
+    made = (
+        rewriter.queries(name, message, said) if name in BY_MODEL and rewriter else contextualize(message, said, name)
+    )
     if not made.is_changed:
         return message, None
     return made.text, combine(embedder.embed([part.text for part in made.parts]), made)
@@ -127,12 +144,12 @@ def cache_folder() -> Path:
 
 
 def _llms(given: GivenLLM | Mapping[str, GivenLLM] | None) -> dict[str, LLM]:
-    """Who is asked for what: one LLM for everything where several threads may ask it at once, else for replies."""
+    """Who is asked for what: one LLM for everything, in the background only where several threads may ask it."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):
         opened = open_llm(given)
-        return dict.fromkeys(LLM_PURPOSES if getattr(opened, "is_concurrent", False) else LLM_PURPOSES[:1], opened)
+        return dict.fromkeys(LLM_PURPOSES if getattr(opened, "is_concurrent", False) else LLM_PURPOSES[:2], opened)
     unknown = sorted(set(given) - set(LLM_PURPOSES))
     if unknown:
         raise NotFoundError(f"no language model is for {unknown[0]!r}: there are {', '.join(LLM_PURPOSES)}")

@@ -7,7 +7,17 @@ from datetime import datetime
 import click
 
 from backscroll.cli.line_input import piped, typing
-from backscroll.cli.options import SCOPES, counted, db_option, gathered, only_user, persona_option
+from backscroll.cli.options import (
+    SCOPES,
+    base_url_option,
+    counted,
+    db_option,
+    gathered,
+    llm_name,
+    llm_option,
+    only_user,
+    persona_option,
+)
 from backscroll.cli.outcome import Failure
 from backscroll.cli.slash import SLASHES, Quit, run_slash
 from backscroll.cli.talk import Talk
@@ -43,10 +53,8 @@ class _Asked:
 @db_option
 @click.option("--user", metavar="USER", help="Who talks. [default: the store's only user; 'default' in a new store]")
 @click.option("--thread", metavar="THREAD", help="The thread to go on in. [default: a new one, named by the time]")
-@click.option(
-    "--llm", metavar="openai:MODEL", envvar="BACKSCROLL_LLM", show_envvar=True, help="Who answers. [default: nobody]"
-)
-@click.option("--base-url", metavar="URL", help="The server of the model, up to /v1. [default: OpenAI]")
+@llm_option
+@base_url_option
 @click.option("--max-tokens", type=click.IntRange(min=1), default=3000, show_default=True, help="Size of what is sent.")
 @click.option("--preset", type=click.Choice(list(PRESETS)), default="backscroll", show_default=True)
 @click.option("--scope", type=click.Choice(SCOPES), default="user", show_default=True, help="Whose lines are recalled.")
@@ -60,7 +68,7 @@ def chat(asked: _Asked) -> None:
     Both sides are stored. Without --llm what a model would be sent is shown instead. /help lists the commands.
     Ctrl-C stops a reply, and what came of it is stored; Ctrl-D leaves. In a pipe every line is a message.
     """
-    llm = _llm_name(asked)
+    llm = llm_name(asked.llm, asked.base_url)
     with open_memory(asked.db, embedder=asked.embedder, preset=asked.preset, llm=llm) as memory:
         name = asked.thread or f"chat-{datetime.now().astimezone():%Y-%m-%d-%H%M%S}"
         thread = memory.thread(name, _user(memory, asked), asked.persona)
@@ -73,17 +81,6 @@ def chat(asked: _Asked) -> None:
                 _talk_through_pipe(talk)
         except Quit:
             return
-
-
-def _llm_name(asked: _Asked) -> str | None:
-    """The model with its server, as `backscroll.open` takes it."""
-    if asked.base_url is None:
-        return asked.llm
-    if asked.llm is None:
-        raise click.UsageError("--base-url is the server of a model: name the model by --llm")
-    if "@http" in asked.llm:
-        raise click.UsageError("the server is named twice, in --llm and by --base-url")
-    return f"{asked.llm}@{asked.base_url}"
 
 
 def _user(memory: Memory, asked: _Asked) -> str:

@@ -10,10 +10,10 @@ import click
 
 from backscroll import __version__
 from backscroll.cli.evaluation_page import print_cache, print_recall, print_rewriting
-from backscroll.cli.options import gathered, json_text
+from backscroll.cli.options import base_url_option, gathered, json_text, llm_name, llm_option
 from backscroll.cli.outcome import Interrupted
 from backscroll.cli.screen import progress_bar
-from backscroll.evaluation.contextualizers import CONTEXTUALIZERS, NOTHING
+from backscroll.evaluation.contextualizers import NOTHING
 from backscroll.evaluation.datasets import read_conversations, read_rewrites
 from backscroll.evaluation.figures import figures, ranking_figures
 from backscroll.evaluation.plot import need_plot, plot
@@ -23,8 +23,8 @@ from backscroll.evaluation.results import Results
 from backscroll.evaluation.rewriting import measure_rewriting
 from backscroll.evaluation.run import identity, read_data, run
 from backscroll.evaluation.vector_cache import CachedEmbedder, VectorCache
-from backscroll.settings import CONTEXTUALIZER_NAMES, PRESETS, ContextualizerName
-from backscroll.wiring import DEFAULT_EMBEDDER, cache_folder, shared_embedder
+from backscroll.settings import BY_MODEL, CONTEXTUALIZER_NAMES, PRESETS, ContextualizerName
+from backscroll.wiring import DEFAULT_EMBEDDER, Rewriter, cache_folder, open_rewriter, shared_embedder
 
 _DEFAULT_BUDGETS = "500,1000,2000,4000,8000"
 _RESULTS_ENDING = ".results.jsonl"
@@ -84,6 +84,22 @@ class _Recall:
     limit: int | None
     out: Path | None
     plot: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Rewrite:
+    """The options of `backscroll evaluate rewrite`."""
+
+    rewrites: tuple[Path, ...]
+    contextualizer: tuple[str, ...]
+    worst: int
+    llm: str | None
+    base_url: str | None
+    prompts: tuple[str, ...]
+    embedder: str
+    cache: Path | None
+    limit: int | None
+    out: Path | None
 
 
 @click.group(epilog="Example: backscroll evaluate recall --help")
@@ -147,6 +163,9 @@ def recall(asked: _Recall) -> None:
     if asked.plot:
         plot(found, asked.plot)
     print_recall(found, rankings, data.left_out)
+    asking = [preset for preset in presets if (asked.contextualizer or PRESETS[preset].contextualizer) in BY_MODEL]
+    if asking:
+        click.echo(f"no language model was asked: the queries of {', '.join(asking)} are those of 'trained'")
 
 
 @evaluate.command(epilog="Example: backscroll evaluate rewrite --rewrites cast.rewrites.jsonl.gz")
@@ -156,40 +175,59 @@ def recall(asked: _Recall) -> None:
 @click.option(
     "--contextualizer",
     metavar="A,B",
-    callback=_names(list(CONTEXTUALIZERS)),
+    callback=_names(CONTEXTUALIZER_NAMES),
     default=NOTHING,
     show_default=True,
     help="Who is measured.",
 )
 @click.option("--worst", type=click.IntRange(min=0), default=10, show_default=True, help="How many examples are shown.")
+@llm_option
+@base_url_option
+@click.option("--prompt", "prompts", multiple=True, metavar="NAME=FILE", help="A file in place of a shipped prompt.")
 @embedder_option
 @cache_option
 @limit_option
 @out_option
-def rewrite(  # each is an option of its own
-    rewrites: Sequence[Path],
-    contextualizer: tuple[str, ...],
-    worst: int,
-    embedder: str,
-    cache: Path | None,
-    limit: int | None,
-    out: Path | None,
-) -> None:
+@gathered(_Rewrite)
+def rewrite(asked: _Rewrite) -> None:
     """How far are queries from human rewrites?
 
     Each message is made a query of by each contextualizer; the distance is 1 - cosine. Each file is a set of its own;
-    --limit counts in each of them.
+    --limit counts in each of them. rewrite, multi and hyde ask the language model of --llm.
     """
-    found = [one for path in rewrites for one in read_rewrites(path)[:limit]]
-    ways = len({NOTHING, *contextualizer})
-    with (
-        _cached(embedder, cache) as cached,
-        progress_bar("rewriting", ways * len(found), nouns="messages") as bar,
-    ):
-        measured = measure_rewriting(found, contextualizer, cached, bar.advance, worst)
-    if out:
-        _write(out, {"version": __version__, "embedder": cached.name, **asdict(measured)})
+    with _rewriter(asked) as rewriter:
+        found = [one for path in asked.rewrites for one in read_rewrites(path)[: asked.limit]]
+        ways = len({NOTHING, *asked.contextualizer})
+        with (
+            _cached(asked.embedder, asked.cache) as cached,
+            progress_bar("rewriting", ways * len(found), nouns="messages") as bar,
+        ):
+            measured = measure_rewriting(found, asked.contextualizer, cached, bar.advance, asked.worst, rewriter)
+    by = {name: rewriter.by(name) for name in asked.contextualizer if name in BY_MODEL} if rewriter else {}
+    if asked.out:
+        _write(asked.out, {"version": __version__, "embedder": cached.name, "by_model": by, **asdict(measured)})
     print_rewriting(measured)
+    for told in by.values():
+        click.echo(told)
+
+
+@contextmanager
+def _rewriter(asked: _Rewrite) -> Iterator[Rewriter | None]:
+    """Who asks the language model, where one of the contextualizers does. Raises: UsageError, LLMError."""
+    needing = [name for name in asked.contextualizer if name in BY_MODEL]
+    llm = llm_name(asked.llm, asked.base_url)
+    if not needing:
+        yield None
+        return
+    if llm is None:
+        raise click.UsageError(f"{needing[0]} asks a language model: name one by --llm")
+    if not all("=" in given for given in asked.prompts):
+        raise click.UsageError("--prompt is NAME=FILE, such as rewrite=mine.txt")
+    rewriter = open_rewriter(llm, {name: path for name, _, path in (one.partition("=") for one in asked.prompts)})
+    try:
+        yield rewriter
+    finally:
+        rewriter.close()
 
 
 @evaluate.command(epilog="Example: backscroll evaluate cache --lines chat.lines.jsonl.gz --max-tokens 8000 --limit 10")

@@ -29,6 +29,23 @@ persona_option = click.option("--persona", metavar="USER", help="Whose facts are
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
+llm_option = click.option(
+    "--llm", metavar="openai:MODEL", envvar="BACKSCROLL_LLM", show_envvar=True, help="The language model."
+)
+base_url_option = click.option("--base-url", metavar="URL", help="The model's server, up to /v1. [default: OpenAI]")
+
+
+def llm_name(llm: str | None, base_url: str | None) -> str | None:
+    """The model with its server, as `backscroll.open` takes it. Raises: UsageError."""
+    if base_url is None:
+        return llm
+    if llm is None:
+        raise click.UsageError("--base-url is the server of a model: name the model by --llm")
+    if "@http" in llm:
+        raise click.UsageError("the server is named twice, in --llm and by --base-url")
+    return f"{llm}@{base_url}"
+
+
 def gathered(kind: type[Options]) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
     """Hand a command its many options as one value."""
 

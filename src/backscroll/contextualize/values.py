@@ -35,17 +35,23 @@ class Contextualized:
             heaviest comes first.
         is_changed: whether it is anything but the message as it was.
         note: what was done, in words, for the report; empty where nothing was.
+        is_separate: whether each part is searched for by itself, and the ranks are fused.
     """
 
     text: str
     parts: tuple[Part, ...]
     is_changed: bool
     note: str = ""
+    is_separate: bool = False
+
+    def queries(self) -> "tuple[Contextualized, ...]":
+        """What is searched for one by one: mostly all of it at once."""
+        return tuple(unchanged(part.text) for part in self.parts) if self.is_separate else (self,)
 
 
 Contextualizer = Callable[[str, Sequence[Said]], Contextualized]
 
 
-def unchanged(message: str) -> Contextualized:
+def unchanged(message: str, note: str = "") -> Contextualized:
     """The message as it is."""
-    return Contextualized(message, (Part(message, 1.0),), is_changed=False)
+    return Contextualized(message, (Part(message, 1.0),), False, note)

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backscroll.evaluation.contextualizers import NOTHING, Contextualized, open_contextualizer
+from backscroll.evaluation.contextualizers import NOTHING, Contextualize, Contextualized, open_contextualizer
 from backscroll.evaluation.datasets import Rewrite
 from backscroll.evaluation.figures import Mean, mean_of
 from backscroll.evaluation.metrics.embedding_distance import embedding_distance
 from backscroll.evaluation.metrics.paired_permutation import paired_permutation
 from backscroll.evaluation.vector_cache import CachedEmbedder
 from backscroll.types import Vector
+from backscroll.wiring import Rewriter
 
 Advance = Callable[[int], None]
 
@@ -77,7 +78,12 @@ class Rewriting:
 
 
 def measure_rewriting(
-    rewrites: Sequence[Rewrite], names: Sequence[str], embedder: CachedEmbedder, advance: Advance, worst: int = 10
+    rewrites: Sequence[Rewrite],
+    names: Sequence[str],
+    embedder: CachedEmbedder,
+    advance: Advance,
+    worst: int = 10,
+    rewriter: Rewriter | None = None,
 ) -> Rewriting:
     """Let contextualizers make queries, and measure their distance to the human rewrites.
 
@@ -86,10 +92,12 @@ def measure_rewriting(
         names: of the contextualizers; doing nothing is measured in any case.
         advance: told how many messages are done.
         worst: how many of the most distant queries are kept.
+        rewriter: who asks a language model, for those that need one.
 
-    Raises: NotFoundError for an unknown name, EmbedderError.
+    Raises: NotFoundError for an unknown name, EmbedderError, LLMError.
     """
-    made = {name: _rewrite_all(rewrites, name, embedder, advance) for name in dict.fromkeys([NOTHING, *names])}
+    ways = {name: open_contextualizer(name, embedder, rewriter) for name in dict.fromkeys([NOTHING, *names])}
+    made = {name: _rewrite_all(rewrites, ways[name], embedder, advance) for name in ways}
     found = [
         _figures(name, made[name], made[NOTHING], group) for group in _groups(rewrites) for name in dict.fromkeys(names)
     ]
@@ -100,8 +108,9 @@ def measure_rewriting(
     return Rewriting(tuple(found), _averages(found), farthest)
 
 
-def _rewrite_all(rewrites: Sequence[Rewrite], name: str, embedder: CachedEmbedder, advance: Advance) -> list[Rewritten]:
-    contextualize = open_contextualizer(name, embedder)
+def _rewrite_all(
+    rewrites: Sequence[Rewrite], contextualize: Contextualize, embedder: CachedEmbedder, advance: Advance
+) -> list[Rewritten]:
     made = []
     for rewrite in rewrites:
         query = contextualize(rewrite.message, rewrite.history)

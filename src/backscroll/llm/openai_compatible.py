@@ -119,7 +119,8 @@ class OpenAILLM:
             "timeout": options.timeout_seconds,
         }
         request = {**streaming, **self._fields, **{key: value for key, value in asked.items() if value is not None}}
-        others = set() if streaming else {"stream", "stream_options"}
+        others = {key for key, value in self._fields.items() if value is None}
+        others |= set() if streaming else {"stream", "stream_options"}
         return {key: value for key, value in request.items() if value is not None and key not in others}
 
     def _begun(self, request: Mapping[str, Any]) -> tuple[Any, list[Mapping[str, Any]]]:

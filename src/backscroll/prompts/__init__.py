@@ -15,7 +15,9 @@ from types import MappingProxyType
 
 from backscroll.errors import MessageError, NotFoundError
 
-SHIPPED: Mapping[str, str] = MappingProxyType({"summary": "summary-1"})  # what for -> name of the file
+SHIPPED: Mapping[str, str] = MappingProxyType(  # what for -> name of the file
+    {"summary": "summary-1", "rewrite": "rewrite-1", "multi": "multi-1", "hyde": "hyde-1"}
+)
 GivenPrompts = Mapping[str, str | os.PathLike[str]]  # what for -> path of a file
 
 
@@ -58,7 +60,7 @@ def open_prompts(given: GivenPrompts | None = None) -> dict[str, Prompt]:
     Raises: NotFoundError for something that no prompt is for; MessageError for a file that cannot be read or is empty.
 
     >>> sorted(open_prompts())
-    ['summary']
+    ['hyde', 'multi', 'rewrite', 'summary']
     """
     unknown = sorted(set(given or ()) - set(SHIPPED))
     if unknown:
