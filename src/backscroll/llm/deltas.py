@@ -57,7 +57,7 @@ class Deltas:
         return self._whole_characters.decode((text + refusal).encode("utf-16-le", "surrogatepass"))
 
     def rest(self) -> str:
-        """What waits for its other half though nothing more comes, as the replacement character that it is stored as."""
+        """What waits for its other half though nothing more comes, as it is stored: the replacement character."""
         return self._whole_characters.decode(b"", final=True)
 
     def reply(self) -> Reply:
