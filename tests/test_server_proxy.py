@@ -110,6 +110,12 @@ def test_the_models_are_the_upstreams(client):
     assert [model.id for model in client.models.list()] == [openai_server.MODEL]
 
 
+def test_nothing_else_of_the_upstream_is_passed_on(url, upstream, client):
+    with pytest.raises(openai.NotFoundError, match="chat/completions"):
+        client.embeddings.create(model="small", input="x")
+    assert upstream.bodies == []
+
+
 # clients
 
 
@@ -139,12 +145,13 @@ def test_the_official_client_calls_tools_and_each_line_is_stored_once(client, up
     assert said[3] == "It is in Lyon."
 
 
-def test_langchain_calls_tools_and_each_line_is_stored_once(url, upstream, memory):
+def test_langchain_calls_tools_streams_and_each_line_is_stored_once(url, upstream, memory):
     model = ChatOpenAI(model="small", base_url=f"{url}/v1", api_key="none", max_retries=0)
     upstream.steps = [says(calls("c1", arguments='{"van":7,"now":true}')), says("It is in Lyon.")]
     talk = [("user", "Where is van 7?")]
     called = model.invoke(talk)
-    model.invoke([*talk, called, {"role": "tool", "tool_call_id": "c1", "content": "Lyon"}])
+    pieces = model.stream([*talk, called, {"role": "tool", "tool_call_id": "c1", "content": "Lyon"}])
+    assert "".join(str(piece.content) for piece in pieces) == "It is in Lyon."
     [said] = talks(memory)
     assert len(said) == 4
 

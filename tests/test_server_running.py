@@ -233,6 +233,15 @@ def test_what_is_wrong_is_said_in_a_line_before_anything_listens(tmp_path, optio
     assert len(run.stderr.strip().splitlines()) == 1
 
 
+def test_a_port_that_is_taken_is_said_so(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        given = ["serve", "--db", str(tmp_path / "chat.db"), "--embedder", "hashing", "--port", port]
+        run = CliRunner().invoke(main, given)
+    assert run.exit_code == 2
+    assert port in run.stderr
+
+
 def test_a_file_that_is_no_store_is_said_so(tmp_path):
     (tmp_path / "chat.db").write_text("not a store, but a text that is long enough to be looked at" * 20)
     run = CliRunner().invoke(main, ["serve", "--db", str(tmp_path / "chat.db")])

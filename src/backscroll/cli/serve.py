@@ -1,6 +1,7 @@
 """`backscroll serve` and `keys`: the server, and who may ask it."""
 
 import os
+import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -115,6 +116,11 @@ def _try(settings: ServerSettings) -> None:
         settings.db, embedder=settings.embedder or None, preset=settings.preset, llm=settings.llm or None
     )
     opened.close()
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        socket.create_server((settings.host, settings.port), family=family).close()
+    except OSError as error:
+        raise Failure(f"{settings.host}:{settings.port} cannot be listened on: {error.strerror or error}") from error
 
 
 def _say(settings: ServerSettings) -> None:

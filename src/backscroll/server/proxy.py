@@ -22,6 +22,7 @@ from backscroll.errors import BackscrollError
 from backscroll.memory import Memory
 from backscroll.server.gate import TENANT
 from backscroll.server.observing import Observer, answered_attributes, asked_attributes
+from backscroll.server.problems import RefusedError
 from backscroll.server.turn import THREAD_HEADER, USER_HEADER, Turn, begin_turn, end_turn, reply_in, shrink
 from backscroll.server.upstream import Upstream, refused, returned_headers
 from backscroll.wiring import taken_tokens
@@ -59,6 +60,12 @@ async def chat_completions(request: Request) -> Response:
     if answer.is_success:
         await to_thread.run_sync(_keep, turn, whole, False, request.app.state)
     return Response(whole, answer.status_code, headers)
+
+
+@proxy.api_route("/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
+async def others(path: str) -> Response:
+    """What has no memory in it is not passed on: the upstream's key opens more than chats."""
+    raise RefusedError(404, "the proxy serves /v1/chat/completions and /v1/models alone", "unknown_url")
 
 
 class Relay(Response):

@@ -156,7 +156,8 @@ def messages(
     else:
         found = lines_before(store, key, newest + 1 if before is None else min(before, newest + 1), limit)
     oldest = lines_from(store, key, 0, 1)
-    infos = [info for info in store.threads(key.user) if info.thread == key.thread]
+    family = store.threads(key.user, oldest[0].family) if oldest else []
+    infos = [info for info in family if info.thread == key.thread]
     return shapes.Lines(
         items=[line_shape(line) for line in found],
         first=oldest[0].position if oldest else None,
