@@ -43,6 +43,43 @@ def test_what_is_stored_by_post_is_read_back_in_order(client):
     assert (read["first"], read["last"], read["total"]) == (0, 0, 1)
 
 
+def test_a_line_is_deleted_and_the_others_keep_their_positions(client):
+    place = {"thread": "t"}
+    client.post("/api/messages", params=place, json={"messages": [said("user", f"Van {n}.") for n in range(30)]})
+    assert client.delete("/api/messages", params={**place, "position": 3}).json() == {"deleted": 1}
+    assert client.delete("/api/messages", params={**place, "position": 3}).status_code == 404
+    read = client.get("/api/messages", params={**place, "limit": 4, "before": 6}).json()
+    assert [line["position"] for line in read["items"]] == [1, 2, 4, 5]
+    around = client.get("/api/messages", params={**place, "limit": 4, "around": 3}).json()
+    assert [line["position"] for line in around["items"]] == [1, 2, 4, 5]
+    after = client.get("/api/messages", params={**place, "limit": 3, "after": 27}).json()
+    assert [line["position"] for line in after["items"]] == [28, 29]
+    assert (after["first"], after["last"], after["total"]) == (0, 29, 29)
+
+
+def test_lists_are_read_page_by_page_without_a_gap(client):
+    for n in range(7):
+        client.post("/api/messages", params={"thread": f"t{n}"}, json={"messages": [said("user", f"Van {n}.")]})
+    for path in ("/api/threads", "/api/users"):
+        found, cursor = [], None
+        while True:
+            given = {"limit": 3} | ({"cursor": cursor} if cursor else {})
+            page = client.get(path, params=given).json()
+            found += page["items"]
+            cursor = page["next"]
+            if cursor is None:
+                break
+        assert len(found) == (7 if path == "/api/threads" else 1)
+    assert client.get("/api/users", params={"cursor": "eA=="}).status_code == 422
+
+
+def test_storing_twice_with_one_key_is_storing_once(client):
+    given = {"messages": [said("user", "Van 1."), said("assistant", "Noted.")]}
+    for _ in range(2):
+        stored = client.post("/api/messages", params={"thread": "t"}, json=given, headers={"Idempotency-Key": "k"})
+        assert [source["position"] for source in stored.json()["sources"]] == [0, 1]
+
+
 def test_a_reply_streams_as_events_and_is_stored():
     with (
         backscroll.open(":memory:", embedder="hashing", llm=ScriptedLLM(["It is red."])) as memory,

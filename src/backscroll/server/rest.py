@@ -200,6 +200,12 @@ def branch(thread: ThreadOf, position: shapes.Position, given: shapes.BranchGive
     return _stored(sources)
 
 
+@api.delete("/messages")
+def delete_line(thread: ThreadOf, position: shapes.Position) -> shapes.Deleted:
+    """Delete one line, everything derived from it, and its bytes; the others keep their positions."""
+    return shapes.Deleted(deleted=thread.delete(position))
+
+
 @api.post("/context")
 def context(thread: ThreadOf, settings: SettingsOf, asked: shapes.ContextAsked) -> shapes.ContextShape:
     """The context for a prompt, and the reason for every line; without a prompt, for what is stored."""
