@@ -684,6 +684,14 @@ def test_the_sources_of_the_page_have_no_way_to_read_text_as_html():
     assert re.findall(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)|https?://", page) == []
 
 
+def test_a_browser_asks_whether_each_file_of_the_page_is_still_the_same(url):
+    for name in ("", *sorted(path.name for path in PAGE.iterdir())):
+        first = httpx.get(f"{url}/{name}")
+        assert (first.status_code, first.headers["cache-control"]) == (200, "no-cache")
+        again = httpx.get(f"{url}/{name}", headers={"If-None-Match": first.headers["etag"]})
+        assert (again.status_code, again.headers["cache-control"]) == (304, "no-cache")
+
+
 def test_the_policy_allows_nothing_but_the_page_itself_and_is_in_force(visit, url):
     policy = httpx.get(f"{url}/").headers["content-security-policy"]
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))

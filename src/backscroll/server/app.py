@@ -68,7 +68,7 @@ def create_app(memory: Memory | None = None, settings: ServerSettings | None = N
     for router in (api, proxy, health):
         app.include_router(router)
     app.router.routes.extend(webhooks(told.channel_names))
-    app.mount("/", StaticFiles(directory=PAGE, html=True), name="page")
+    app.mount("/", _Page(directory=PAGE, html=True), name="page")
     return app
 
 
@@ -115,6 +115,15 @@ async def _answer_nobody(request: Request, error: Exception) -> Response:
 async def _answer_bug(request: Request, error: Exception) -> Response:
     """A bug; its traceback is logged."""
     return problem(request.url.path, 500, "the server has a bug: its log has the traceback")
+
+
+class _Page(StaticFiles):
+    """The page's files; a browser asks whether each is still the same, so that modules of two versions never meet."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
 
 
 class _Headers:

@@ -25,7 +25,7 @@ async function ask(method, path, query, body, signal) {
   if (key) headers.Authorization = `Bearer ${key}`;
   let response;
   try {
-    response = await fetch(address, { method, headers, signal, body: body === undefined ? undefined : JSON.stringify(body) });
+    response = await fetch(address, { method, headers, signal, cache: "no-store", body: body === undefined ? undefined : JSON.stringify(body) });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Problem(0, "The server cannot be reached", "Is it still running? What you wrote is kept here.");
