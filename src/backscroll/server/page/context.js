@@ -2,7 +2,7 @@
 
 import { send } from "./api.js";
 import { fill, find, make, svg, tell } from "./dom.js";
-import { compact, count, date, number, percent, short } from "./words.js";
+import { compact, cosine, count, date, number, percent, short } from "./words.js";
 
 export const PARTS = ["anchors", "summary", "recalled", "window", "prompt"];
 const ALL = [...PARTS, "tools", "frame"]; // frame: roles, fences, dates
@@ -325,6 +325,6 @@ function near(value) {
     svg("rect", { width: (40 * Math.max(0, Math.min(1, value ?? 0))).toFixed(1), height: 6, rx: 3 }));
 }
 
-const similarity = (entry) => (entry.similarity === null ? "–" : entry.similarity.toFixed(2));
+const similarity = (entry) => (entry.similarity === null ? "–" : cosine(entry.similarity));
 const sum = (entries) => entries.reduce((total, entry) => total + entry.tokens, 0);
 const onlyAborts = (error) => { if (error.name === "AbortError") throw error; return null; };

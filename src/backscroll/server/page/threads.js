@@ -2,7 +2,7 @@
 
 import { all, get } from "./api.js";
 import { debounced, fill, find, icon, make, tell, toast } from "./dom.js";
-import { count, date, marking, short, since, titled } from "./words.js";
+import { cosine, count, date, marking, short, since, titled } from "./words.js";
 
 const MOST_HITS = 30;
 const MOST_LOADED = 1000; // threads: older ones are found by the search
@@ -123,7 +123,7 @@ export class Threads {
           make("span", { class: "name", dir: "auto" }, ...marked(hit.text, words)),
           make("span", { class: "about muted" },
             make("span", {}, `${hit.name || hit.role} in ${short(this.named(hit.thread)?.title || hit.thread, 30)}`),
-            make("span", {}, `${date(hit.created_at)} · ${hit.similarity.toFixed(2)}`)))))),
+            make("span", {}, `${date(hit.created_at)} · ${cosine(hit.similarity)}`)))))),
       !hits.length && make("p", { class: "none muted" }, "No line is near enough in meaning or shares a word. Say it in other words."));
   }
 

@@ -17,6 +17,8 @@ export function compact(value) {
   return value < 1e6 ? `${(value / 1000).toFixed(value < 1e5 ? 1 : 0)}k` : `${(value / 1e6).toFixed(1)}M`;
 }
 
+export const cosine = (value) => (Math.abs(value) < 0.005 ? 0 : value).toFixed(2);
+
 export function percent(part, of) {
   const share = of ? (100 * part) / of : 0;
   return share > 0 && share < 1 ? "<1%" : `${Math.round(share)}%`;
