@@ -70,16 +70,17 @@ def _visible(database: apsw.Connection, branch: Branch, before: int) -> list[tup
     for thread_id, first, stop in branch.segments:
         asked = rows(
             database,
-            "SELECT u.name, f.name, b.first, b.last, b.score, b.similarity, b.asked_at, b.line_thread_id, b.number "
+            "SELECT u.name, f.name, b.first, b.last, b.score, b.similarity, b.asked_at, b.line_thread_id, b.number, "
+            "f.thread_id = b.line_thread_id AND f.thread_id = f.head_id AND f.thread_id <> ?4 "  # another, unbranched
             "FROM blocks b "
             "JOIN threads t ON t.thread_id = b.line_thread_id JOIN threads f ON f.thread_id = t.family_id "
-            "JOIN users u ON u.user_id = f.user_id WHERE b.thread_id = ? AND b.asked_at >= ? AND b.asked_at < ? "
-            "ORDER BY b.asked_at, b.number",
-            (thread_id, first, min(stop, before)),
+            "JOIN users u ON u.user_id = f.user_id WHERE b.thread_id = ?1 AND b.asked_at >= ?2 "
+            "AND b.asked_at < ?3 ORDER BY b.asked_at, b.number",
+            (thread_id, first, min(stop, before), branch.family_id),
         )
-        for *values, line_thread_id, number in asked:
+        for *values, line_thread_id, number, is_current in asked:
             span = Span(*values)
-            if owners.of(span) == line_thread_id:
+            if is_current or owners.of(span) == line_thread_id:
                 found.append((thread_id, number, span))
     return found
 
