@@ -30,7 +30,7 @@ from openai_server import OpenAIServer, says, status
 SRC = str(Path(backscroll.__file__).parents[1])
 ENVIRONMENT = {**os.environ, "PYTHONPATH": SRC}
 TESTS = Path(__file__).parent
-KILLS = 40
+KILLS = 30
 NOTES = [f"Notes {n}: item {n} is fine." + " It stays so." * 10 for n in range(400)]
 TOO_LONG = "far too many words " * 60
 
@@ -137,6 +137,23 @@ def test_the_model_is_asked_again_when_as_many_tokens_as_the_trigger_have_left_t
         assert tokens / 2000 / 2 <= times <= tokens / 2000 + 1
         shown = asked(thread)
         assert "scribe summary-1" in shown
+
+
+def test_the_summary_changes_only_where_the_window_slides_once_the_model_has_begun():
+    with opened(NOTES) as memory:
+        thread = memory.thread("chat")
+        told: dict[int, set[str]] = {}
+        for start in range(150):
+            thread.append(turns(1, start=start))
+            context = thread.context("And now?", max_tokens=4000)
+            assert memory.wait(60)
+            first = next(entry for entry in context.report.entries if entry.part == "window").source.position
+            if by_model(thread):
+                told.setdefault(first, set()).add(summary_in(context))
+        slid = list(told)
+        assert len(slid) > 4
+        assert [len(told[first]) for first in slid[1:]] == [1] * (len(slid) - 1)  # made before its chunks left
+        assert "scribe summary-1" in str(context.report)
 
 
 def test_the_sink_preset_has_the_models_summary_from_its_first_one_on():
@@ -567,6 +584,7 @@ path, kills, moments = sys.argv[1], int(sys.argv[2]), random.Random(int(sys.argv
 notes._CLAIM_TIME = timedelta(0)  # what a killed process claimed is free at once
 
 def write(messages):
+    os.write(telling[0], b"asked\\n")
     time.sleep(random.random() * 0.02)
     if random.random() < 0.2:
         raise backscroll.LLMUnavailableError("busy")
@@ -574,6 +592,7 @@ def write(messages):
 
 def talk(acknowledge):
     random.seed(os.getpid())
+    telling.append(acknowledge)
     memory = backscroll.open(path, embedder="hashing", llm={"summary": write})
     memory.rolling._background._rest = lambda times: 0.0
     thread = memory.thread("chat")
@@ -589,7 +608,7 @@ def written():
 with backscroll.open(path, embedder="hashing") as memory:  # what is loaded once is not loaded by each child
     memory.thread("chat").append(turns(40))
     memory.thread("chat").context("Hello", max_tokens=100)
-acknowledged, kept = 0, set()
+telling, acknowledged, kept = [], 0, set()
 for kill in range(kills):
     reading, writing = os.pipe()
     child = os.fork()
@@ -598,13 +617,15 @@ for kill in range(kills):
         talk(writing)
     os.close(writing)
     told = os.read(reading, 4096)
-    time.sleep(moments.random() * 0.15)
+    while told.count(b"asked") < kill % 3:  # before the first, and while one is written
+        told += os.read(reading, 4096)
+    time.sleep(moments.random() * 0.03)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     while part := os.read(reading, 65536):
         told += part
     os.close(reading)
-    acknowledged = int(told.split()[-1])
+    acknowledged = max([acknowledged, *(int(word) for word in told.split() if word != b"asked")])
     before, kept = kept, written()
     assert before <= kept, before - kept  # none is lost, and none made again
 print(acknowledged)

@@ -347,7 +347,7 @@ class Thread:
         last = self._last(held, asked, asking.frame)
         shares = divide(held, last.messages, asking.frame)
         shown = self._window(held, last, shares, asking)
-        told, notes = self._summary(shown, last, asking.settings)
+        told, notes = self._summary(shown, last, shares, asking.settings)
         parts = Parts(anchors=_others(held, shown), summary=told, window=shown, prompt=last.messages)
         blocks, remarks = self._recalled(last, parts, shares, asking)
         made = assemble(replace(parts, recalled=blocks), shares, asking.frame)
@@ -598,7 +598,9 @@ class Thread:
         return [line for line in lines if line.row not in system and not times_replaced(line.message)]
 
     @stage("summarize")
-    def _summary(self, shown: Sequence[Line], asked: Asked, settings: Settings) -> tuple[list[Summary], Notes]:
+    def _summary(
+        self, shown: Sequence[Line], asked: Asked, shares: Shares, settings: Settings
+    ) -> tuple[list[Summary], Notes]:
         """The summaries of what lies before the window, and what is to be noted of them."""
         newest = asked.before[-1] if asked.before else None
         if settings.summary_share == 0 or newest is None:
@@ -606,7 +608,9 @@ class Thread:
         if newest.offset + newest.tokens < settings.summary_trigger_tokens:
             return [], ()
         before = shown[0].position if shown else asked.at
-        return self.memory.rolling.told(self.key, before, settings.summary_trigger_tokens)
+        leaving = shown[0].offset + shares.window_step if shown else 0
+        ahead = next((line.position for line in shown if line.offset >= leaving), asked.at)
+        return self.memory.rolling.told(self.key, before, ahead, settings.summary_trigger_tokens)
 
     def _query(self, made: Contextualized, scope: Scope, days: Sequence[Days]) -> tuple[Query, list[str]]:
         """The vector, the terms and the days of a query; pending lines are embedded first, to be found by it."""

@@ -14,7 +14,7 @@ from backscroll.background import Background
 from backscroll.notes import Notes
 from backscroll.prompts import Prompt
 from backscroll.protocols import LLM, MemoryStore
-from backscroll.summarize.chunks import CHUNK_TOKENS, Run, chunks, cover, quarters, span_of, split
+from backscroll.summarize.chunks import CHUNK_TOKENS, FAN_IN, Run, chunks, cover, quarters, span_of, split
 from backscroll.summarize.extractive import METHOD, METHOD_MERGED, merge, summarize
 from backscroll.tokens import count_stored
 from backscroll.types import Summary, ThreadKey
@@ -68,13 +68,19 @@ class Rolling:
         """Whether a language model writes summaries."""
         return self._notes is not None
 
-    def told(self, key: ThreadKey, before: int, trigger_tokens: int) -> tuple[list[Summary], tuple[str, ...]]:
+    def told(
+        self, key: ThreadKey, before: int, ahead: int, trigger_tokens: int
+    ) -> tuple[list[Summary], tuple[str, ...]]:
         """What the lines in front of a position say, oldest first, and what the report is to note.
 
-        The model is asked in the background: when there is a first chunk to tell, and again whenever `trigger_tokens`
-        that it has not told have left the window.
+        The model is asked in the background: when there is a first chunk to tell, again whenever `trigger_tokens` that
+        it has not told have left the window, and for four chunks in a row that will leave it next.
+
+        Args:
+            before: where the window starts.
+            ahead: where it will start when it slides next: what is told by then changes nothing in front of it.
         """
-        kept = self._kept(key, before)
+        kept = self._kept(key, ahead if self._notes else before)
         known = self._notes.known(kept.stored) if self._notes else {}
         runs = [piece for run in cover(kept.parts, before) for piece in split(run, lambda one: span_of(one) in known)]
         summaries = [known.get(span_of(run)) or _extractive(run, kept) for run in runs]
@@ -83,14 +89,17 @@ class Rolling:
         problem = self._background.problem(key)  # before it is tried again
         missing = sum(len(run) for run in runs if span_of(run) not in known)
         is_first = all(span_of(run) not in known for run in runs)
-        if missing and (is_first or missing * CHUNK_TOKENS >= trigger_tokens):
-            self._background.ask(key, partial(self.make, key, before))
+        is_due = missing > 0 and (is_first or missing * CHUNK_TOKENS >= trigger_tokens)
+        soon = [run for run in cover(kept.parts, ahead) if len(run) >= FAN_IN and span_of(run) not in known]
+        if is_due or (soon and not is_first):
+            self._background.ask(key, partial(self.make, key, before if is_due else 0, ahead))
         return summaries, () if problem is None else (f"the summary stands without the model, which failed: {problem}",)
 
-    def make(self, key: ThreadKey, before: int = _ALL, progress: Progress | None = None) -> int:
+    def make(self, key: ThreadKey, before: int = _ALL, ahead: int = 0, progress: Progress | None = None) -> int:
         """Let the model tell the whole chunks in front of a position that it has not told yet, now.
 
         Args:
+            ahead: in front of this position, four chunks in a row are told too.
             progress: told 1 after each summary that was made and stored.
 
         Returns: how many were made; those that another process is making are left to it.
@@ -98,18 +107,22 @@ class Rolling:
         """
         if self._notes is None:
             return 0
-        kept = self._kept(key, before)
+        kept = self._kept(key, max(before, ahead))
         known = self._notes.known(kept.stored)
         made: list[Summary] = []
 
         def note(summary: Summary) -> None:
             made.append(summary)
+            known[summary.first, summary.last] = summary
             if progress:
                 progress(1)
 
-        earlier: list[Summary] = []
-        for run in cover(kept.parts, before):
-            earlier.append(self._notes.make(key, run, known, earlier, note) or _extractive(run, kept))
+        for position, least in ((before, 1), (ahead, FAN_IN)):
+            earlier: list[Summary] = []
+            for run in cover(kept.parts, position):
+                wanted = len(run) >= least
+                told = self._notes.make(key, run, known, earlier, note) if wanted else known.get(span_of(run))
+                earlier.append(told or _extractive(run, kept))
         return len(made)
 
     def summaries(self, key: ThreadKey) -> list[Summary]:
