@@ -527,7 +527,7 @@ def test_one_model_may_be_named_for_each_purpose():
         assert thread.reply("Well?", max_tokens=2000).text == "Yes."
         assert memory.wait(60)
         assert "Notes." in summary_in(thread.context("And?", max_tokens=2000))
-    with pytest.raises(NotFoundError, match="reply, summary"):
+    with pytest.raises(NotFoundError, match="reply, query, summary"):
         backscroll.open(":memory:", llm={"sumary": lambda messages: "Notes."})
 
 
