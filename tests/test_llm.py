@@ -293,6 +293,60 @@ def test_an_answer_that_is_none_is_an_error(server, llm, step):
             ask(HELLO)
 
 
+BYTES_THAT_ARE_NO_TEXT = b'{"choices": [{"index": 0, "message": {"content": "\xff\xfe"}}]}'
+DEEP = b'{"choices": ' + b"[" * 100_000
+
+
+@pytest.mark.parametrize("data", [BYTES_THAT_ARE_NO_TEXT, DEEP, DEEP[:612] + b"]" * 600 + b"}"])
+def test_an_answer_that_cannot_be_read_is_an_error(server, llm, data):
+    for ask in (llm.complete, lambda messages: list(llm.stream(messages))):
+        for step in (raw(data), raw(b"data: " + data + b"\n\n", "text/event-stream")):
+            server.steps = [step]
+            with pytest.raises(LLMError):
+                ask(HELLO)
+            assert server.steps == []
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        "Yes.",
+        [None],
+        ["Yes."],
+        [{"message": "Yes.", "delta": "Yes."}],
+        [{"message": {"content": 5}, "delta": {"content": 5}}],
+        [{"message": {"refusal": 5}, "delta": {"refusal": 5}}],
+        [{"message": {"tool_calls": ["find"]}, "delta": {"tool_calls": ["find"]}}],
+        [{"message": {"tool_calls": {"id": "c1"}}, "delta": {"tool_calls": {"id": "c1"}}}],
+        [{"message": {"tool_calls": [{"function": "find"}]}, "delta": {"tool_calls": [{"function": "find"}]}}],
+    ],
+)
+def test_an_answer_of_another_form_is_an_error_that_shows_it(server, llm, choices):
+    data = json.dumps({"choices": choices})
+    server.steps = [raw(data.encode()), raw(data.encode())]
+    for ask in (llm.complete, lambda messages: list(llm.stream(messages))):
+        with pytest.raises(LLMError, match=r"does not speak the protocol.*It sent: .*choices"):
+            ask(HELLO)
+    server.steps = [streams([{"content": "One "}, data])]
+    stream = llm.stream(HELLO)
+    assert next(stream) == "One "
+    with pytest.raises(LLMError, match="does not speak the protocol"):
+        next(stream)
+
+
+@pytest.mark.parametrize("usage", [5, [], {"prompt_tokens": "many"}, {"prompt_tokens": 1e400}, {"prompt_tokens": {}}])
+def test_a_usage_that_is_none_does_not_cost_the_reply(server, llm, usage):
+    server.steps = [says("Yes.", usage=usage)] * 2
+    assert [(reply.text, reply.usage) for reply in both_ways(llm)] == [("Yes.", None)] * 2
+
+
+def test_calls_whose_ids_are_numbers_have_them_as_text(server, llm):
+    made = calls("7")
+    made["tool_calls"][0]["id"] = 7
+    server.steps = [says(made)] * 2
+    assert [reply.message for reply in both_ways(llm)] == [calls("7")] * 2
+
+
 def test_a_server_that_is_not_there_is_said_so(server, llm):
     server.stop()
     with pytest.raises(LLMUnavailableError, match=r"cannot be reached.*check the address"):

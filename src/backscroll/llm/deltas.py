@@ -14,13 +14,25 @@ from backscroll.messages import paired, text_of
 from backscroll.types import Reply, Usage
 
 
+def is_answer(given: object) -> bool:
+    """Whether it is built like an answer, or a chunk of one, as far as it is read here.
+
+    >>> is_answer({"choices": [{"delta": {"content": "Yes."}}]}), is_answer({"choices": "Yes."})
+    (True, False)
+    """
+    if not isinstance(given, Mapping):
+        return False
+    choices = given.get("choices") or []
+    return isinstance(choices, list) and all(isinstance(one, Mapping) and _holds_message(one) for one in choices)
+
+
 def whole(answer: Mapping[str, Any]) -> Reply:
     """The reply of an answer that came at once; one without a choice is an empty reply."""
     choice = _choice(answer)
     said = choice.get("message") or {}
     message = _message(text_of(said.get("content")), said.get("refusal"), said.get("tool_calls") or ())
-    reason = str(choice.get("finish_reason") or "stop")
-    return Reply(message, reason, _usage(answer.get("usage")), answer.get("model"))
+    reason = _name(choice.get("finish_reason")) or "stop"
+    return Reply(message, reason, _usage(answer.get("usage")), _name(answer.get("model")))
 
 
 def as_chunk(answer: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -45,9 +57,9 @@ class Deltas:
     def add(self, chunk: Mapping[str, Any]) -> str:
         """Take one chunk; returns the text that it adds: half a character waits for its other half."""
         self._usage = _usage(chunk.get("usage")) or self._usage
-        self._model = chunk.get("model") or self._model
+        self._model = _name(chunk.get("model")) or self._model
         choice = _choice(chunk)
-        self.finish_reason = choice.get("finish_reason") or self.finish_reason
+        self.finish_reason = _name(choice.get("finish_reason")) or self.finish_reason
         delta = choice.get("delta") or {}
         for part in delta.get("tool_calls") or ():
             self._add_call(part)
@@ -57,7 +69,7 @@ class Deltas:
         return self._whole_characters.decode((text + refusal).encode("utf-16-le", "surrogatepass"))
 
     def rest(self) -> str:
-        """What waits for its other half though nothing more comes, as it is stored: the replacement character."""
+        """What still waits for its other half, as the replacement character that is stored for it."""
         return self._whole_characters.decode(b"", final=True)
 
     def reply(self) -> Reply:
@@ -78,6 +90,21 @@ class Deltas:
                 call[key] = value
         for key, value in (part.get("function") or {}).items():
             call["function"][key] = _joined(call["function"].get(key), value)
+
+
+def _holds_message(choice: Mapping[str, Any]) -> bool:
+    said = [choice.get(key) or {} for key in ("message", "delta")]
+    return all(isinstance(one, Mapping) and _is_message(one) for one in said)
+
+
+def _is_message(said: Mapping[str, Any]) -> bool:
+    calls = said.get("tool_calls") or []
+    is_text = isinstance(said.get("content"), str | list | None) and isinstance(said.get("refusal"), str | None)
+    return is_text and isinstance(calls, list) and all(isinstance(call, Mapping) and _is_call(call) for call in calls)
+
+
+def _is_call(call: Mapping[str, Any]) -> bool:
+    return all(isinstance(call.get(kind) or {}, Mapping) for kind in ("function", "custom"))
 
 
 def _choice(given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -107,7 +134,8 @@ def _told(calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     told: list[dict[str, Any]] = []
     for call in calls:
         kept = {key: value for key, value in call.items() if key != "index"}
-        if not kept.get("id") or any(kept["id"] == other["id"] for other in told):
+        kept["id"] = _name(kept.get("id"))
+        if not kept["id"] or any(kept["id"] == other["id"] for other in told):
             kept["id"] = f"call_{uuid.uuid4().hex[:24]}"
         if "custom" not in kept:
             called = dict(kept.get("function") or {})
@@ -119,13 +147,27 @@ def _told(calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return told
 
 
-def _usage(given: Mapping[str, Any] | None) -> Usage | None:
-    """The tokens of a reply; those from a cache under the names that OpenAI, DeepSeek and Anthropic give them."""
-    if not given or given.get("prompt_tokens") is None:
+def _usage(given: object) -> Usage | None:
+    """The tokens of a reply; those from a cache under the names that OpenAI, DeepSeek and Anthropic give them.
+
+    Where a server counts otherwise than in numbers nothing is known: a reply is worth more than what it cost.
+    """
+    if not isinstance(given, Mapping) or (prompt := _count(given.get("prompt_tokens"))) is None:
         return None
-    details = given.get("prompt_tokens_details") or {}
+    details = given.get("prompt_tokens_details")
     names = ("prompt_cache_hit_tokens", "cache_read_input_tokens", "cached_tokens")
-    cached = details.get("cached_tokens")
-    if cached is None:
-        cached = next((given[name] for name in names if given.get(name) is not None), None)
-    return Usage(int(given["prompt_tokens"]), int(given.get("completion_tokens") or 0), cached)
+    told = [
+        details.get("cached_tokens") if isinstance(details, Mapping) else None,
+        *(given.get(name) for name in names),
+    ]
+    cached = next((count for one in told if (count := _count(one)) is not None), None)
+    return Usage(prompt, _count(given.get("completion_tokens")) or 0, cached)
+
+
+def _name(given: object) -> str | None:
+    return str(given) if given else None
+
+
+def _count(given: object) -> int | None:
+    is_count = isinstance(given, int) or (isinstance(given, float) and given.is_integer())
+    return int(given) if is_count else None

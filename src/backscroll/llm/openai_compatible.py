@@ -18,7 +18,7 @@ import httpx
 
 from backscroll.endpoint import checked_address, checked_key
 from backscroll.errors import ContextTooLongError, LLMError, LLMTimeoutError, LLMUnavailableError
-from backscroll.llm.deltas import Deltas, as_chunk, whole
+from backscroll.llm.deltas import Deltas, as_chunk, is_answer, whole
 from backscroll.llm.wordings import limit_in, says_too_long
 from backscroll.protocols import Pieces
 from backscroll.retry import DEFAULT_RETRY, TRANSIENT, Retry
@@ -30,6 +30,7 @@ ADDRESS_VARIABLE = "OPENAI_BASE_URL"
 MAX_DETAIL = 300  # characters of a server's own words in an error
 _TOO_LARGE = 413
 _SPENT = re.compile(r"insufficient_quota|insufficient balance|exceeded your current quota", re.IGNORECASE)
+_NOT_JSON = (json.JSONDecodeError, UnicodeDecodeError, RecursionError)
 _AS_IT_IS = ReplyOptions()
 R = TypeVar("R")
 
@@ -72,13 +73,13 @@ class OpenAILLM:
         self._timeout_seconds = timeout_seconds
         self._retry = retry
         self._fields = dict(fields or {})
-        self._failures = (self._package.OpenAIError, httpx.HTTPError, json.JSONDecodeError)
+        self._failures = (self._package.OpenAIError, httpx.HTTPError, *_NOT_JSON)
         self._client: Any = None
         self._connecting = threading.Lock()
 
     def complete(self, messages: Sequence[Mapping[str, Any]], options: ReplyOptions = _AS_IT_IS) -> Reply:
         request = self._request(messages, options, {})
-        return whole(self._retried(lambda: self._checked(self._create(request))))
+        return self._retried(lambda: whole(self._checked(self._create(request))))
 
     def stream(self, messages: Sequence[Mapping[str, Any]], options: ReplyOptions = _AS_IT_IS) -> Pieces:
         request = self._request(messages, options, {"stream": True, "stream_options": {"include_usage": True}})
@@ -89,15 +90,16 @@ class OpenAILLM:
                 piece = deltas.add(chunk)
                 if piece:
                     yield piece
+            rest, reply = deltas.rest(), deltas.reply()
         except self._failures as error:
             raise self._failure(error) from self._cause(error)
         finally:
             stream.close()
-        if rest := deltas.rest():
+        if rest:
             yield rest
         if deltas.finish_reason is None:
             raise LLMUnavailableError(f"{self._who()} ended the stream before the reply's end")
-        yield deltas.reply()
+        yield reply
 
     def close(self) -> None:
         """Close the connections; asking again opens new ones."""
@@ -138,14 +140,19 @@ class OpenAILLM:
 
     def _checked(self, answer: Any) -> Mapping[str, Any]:
         """An answer or a chunk of the client's as a dict."""
-        return self._protocol(answer.model_dump(exclude_none=True) if hasattr(answer, "model_dump") else answer)
+        return self._protocol(
+            answer.model_dump(exclude_none=True, warnings=False) if hasattr(answer, "model_dump") else answer
+        )
 
     def _protocol(self, answer: object) -> Mapping[str, Any]:
         """What came, if it is of the protocol; an error that came as an answer raises."""
-        if not isinstance(answer, Mapping):
-            raise LLMError(f"{self._who()} does not speak the protocol: check base_url, which often ends with /v1")
-        if answer.get("error"):
+        if isinstance(answer, Mapping) and answer.get("error"):
             raise self._failed(str(answer["error"]), _code_in(answer["error"]))
+        if not isinstance(answer, Mapping) or not is_answer(answer):
+            told = self._without_key(repr(answer))[:MAX_DETAIL]
+            raise LLMError(
+                f"{self._who()} does not speak the protocol: check base_url, which often ends with /v1. It sent: {told}"
+            )
         return answer
 
     def _retried(self, ask: Callable[[], R]) -> R:
@@ -172,8 +179,8 @@ class OpenAILLM:
             return LLMTimeoutError(
                 f"{self._who()} did not answer in time: give it more timeout_seconds, or send it less"
             )
-        if isinstance(error, json.JSONDecodeError):
-            return LLMError(f"{self._who()} answered what is not JSON: {error}")
+        if isinstance(error, _NOT_JSON):
+            return LLMError(f"{self._who()} answered what is not JSON: {self._without_key(str(error))[:MAX_DETAIL]}")
         status = getattr(error, "status_code", None)
         if isinstance(error, (self._package.APIConnectionError, httpx.HTTPError)):
             why = self._without_key(str(error.__cause__ or error))
