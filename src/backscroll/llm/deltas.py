@@ -169,5 +169,6 @@ def _name(given: object) -> str | None:
 
 
 def _count(given: object) -> int | None:
-    is_count = isinstance(given, int) or (isinstance(given, float) and given.is_integer())
-    return int(given) if is_count else None
+    if isinstance(given, float) and given.is_integer():
+        return int(given)
+    return given if isinstance(given, int) else None
