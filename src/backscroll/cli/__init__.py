@@ -33,7 +33,7 @@ COMMANDS = {
     "serve": ("backscroll.cli.serve:serve", "Serve a memory: a proxy for chat clients, REST, the web page."),
     "keys": ("backscroll.cli.serve:keys", "Make, list and remove the keys that a server asks for."),
     "evaluate": ("backscroll.cli.evaluating:evaluate", "Measure recall, rewriting, or what a prefix cache serves."),
-    "benchmark": ("backscroll.cli.benchmarking:benchmark", "Measure what contexts cost, on this machine."),
+    "benchmark": ("backscroll.cli.benchmarking:benchmark", "Measure taking in and contexts in growing histories."),
     "setup-model": ("backscroll.cli.upkeep:setup_model", "Fetch the local embedder's model."),
 }
 

@@ -62,7 +62,7 @@ def serve(config: str | None, **given: Any) -> None:
         )
 
 
-@click.group()
+@click.group(epilog="Example: backscroll keys add --help")
 def keys() -> None:
     """Make, list and remove the keys that a server asks for."""
 
