@@ -21,7 +21,10 @@ def relevance(buffered: Sequence[Span], found: Sequence[Span], max_blocks: int) 
 
     Returns: spans of this turn and what stays of the earlier ones, best first by their decayed rank values.
     """
-    fresh = [span for span in buffered if not any(_holds(other, span) for other in found)]
+    found_in: dict[tuple[str, str], list[Span]] = {}
+    for span in found:
+        found_in.setdefault((span.user, span.family), []).append(span)
+    fresh = [span for span in buffered if not _is_held(span, found_in.get((span.user, span.family), ()))]
     turns = sorted({span.asked_at for span in fresh}, reverse=True)
     room = max(0, max_blocks - min(len(found), max_blocks // 2))
     kept: list[tuple[float, Span]] = []
@@ -35,6 +38,6 @@ def relevance(buffered: Sequence[Span], found: Sequence[Span], max_blocks: int) 
     return [span for _, span in ranked]
 
 
-def _holds(span: Span, other: Span) -> bool:
-    """Whether all lines of the other are in the span; one that only touches it still has something to tell."""
-    return span.overlaps(other) and span.first <= other.first and other.last <= span.last
+def _is_held(span: Span, others: Sequence[Span]) -> bool:
+    """Whether all its lines are in another of its thread; one that only touches it still has something to tell."""
+    return any(other.first <= span.first and span.last <= other.last for other in others)
