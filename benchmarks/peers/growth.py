@@ -1,0 +1,167 @@
+"""How the time of a question grows with the history, for Backscroll and its peers: the same lines, vectors and moments.
+
+    python benchmarks/peers/growth.py --lines F.lines.jsonl.gz --questions F.questions.jsonl.gz --json OUT.json
+
+The lines are the file's own, said again with other names and numbers until there are as many as asked for
+(`backscroll.evaluation.speed.history`); each is embedded for real. Beside the peers stand what a user could write: the
+exact cosines of all lines by numpy, sqlite-vec where it is installed, and embedding every line again at every turn. All
+of it but Backscroll's own rows is the search alone; the embedding of the question over HTTP, which all rows contain,
+is measured as well.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import apsw
+import numpy as np
+from conversation import CONTROL, MODEL, Asked
+from run import served
+from systems import SYSTEMS, need_environments
+
+from backscroll.embedders.remote import RemoteEmbedder
+from backscroll.evaluation.datasets import Conversation, Question, read_conversations, read_questions
+from backscroll.evaluation.replay import Plan
+from backscroll.evaluation.speed.history import THREAD_LINES, said_again
+from backscroll.types import Message
+
+USER = "user"
+PEERS = [name for name in SYSTEMS if name.endswith("vector") or name == "mem0 hybrid"]
+MAX_TOKENS = 2000
+K = 100
+EMBEDDING, NUMPY, SQLITE_VEC = "embedding of the question", "numpy, exact", "sqlite-vec, exact"
+NAIVE = "every line embedded at every turn"
+
+
+def history(messages: Sequence[Message], lines: int) -> Conversation:
+    """So many lines in threads of their own."""
+    said = [said_again(messages[n % len(messages)], n // len(messages)) for n in range(lines)]
+    named = [Message(one.role, one.payload, one.text, f"m{n}", one.created_at) for n, one in enumerate(said)]
+    threads = {f"t{n}": tuple(named[n : n + THREAD_LINES]) for n in range(0, lines, THREAD_LINES)}
+    thread_of = {str(one.id): name for name, own in threads.items() for one in own}
+    return Conversation(USER, threads, thread_of, {})
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds that a call takes."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def floors(embedder: RemoteEmbedder, vectors: np.ndarray) -> dict[str, Callable[[str], object]]:
+    """What a user could write."""
+
+    def exact(question: str) -> object:
+        return np.argpartition(vectors @ embedder.embed([question])[0], -K)[-K:]
+
+    found: dict[str, Callable[[str], object]] = {EMBEDDING: lambda one: embedder.embed([one]), NUMPY: exact}
+    if find_spec("sqlite_vec"):
+        database = apsw.Connection(":memory:")
+        database.enable_load_extension(True)
+        database.load_extension(import_module("sqlite_vec").loadable_path())
+        database.execute(f"CREATE VIRTUAL TABLE v USING vec0 (e float[{vectors.shape[1]}])")
+        with database:
+            rows = ((n, one.tobytes()) for n, one in enumerate(vectors))
+            database.executemany("INSERT INTO v (rowid, e) VALUES (?, ?)", rows)
+        query = "SELECT rowid FROM v WHERE e MATCH ? ORDER BY distance LIMIT ?"
+        found[SQLITE_VEC] = lambda one: database.execute(query, (embedder.embed([one])[0].tobytes(), K)).fetchall()
+    return found
+
+
+def measure(messages: Sequence[Message], questions: Sequence[str], lines: int, systems: Sequence[str]) -> dict:
+    """Seconds of each system at a size: of a question, the median; of taking in a line."""
+    conversation = history(messages, lines)
+    plan = Plan(("backscroll",), (MAX_TOKENS,))
+    spent: dict[str, list[float]] = {}
+    with (
+        served() as url,
+        tempfile.TemporaryDirectory(prefix="growth-") as folder,
+        Asked(conversation, systems, plan, url, Path(folder)) as asked,
+    ):
+        embedder = RemoteEmbedder(url, MODEL, api_key="")
+        said = [f"{one.payload.get('name')}: {one.text}" for own in conversation.threads.values() for one in own]
+        started = time.perf_counter()
+        vectors = np.concatenate([embedder.embed(said[n : n + 256]) for n in range(0, lines, 256)])
+        others = floors(embedder, vectors)
+        print(f"{lines} lines taken in, {time.perf_counter() - started:.0f} s for the floors", flush=True)
+        for number, text in enumerate(questions):
+            question = Question(f"q{number}", USER, text, "", "", "small talk")
+            for outcome in asked.ask(question).outcomes:
+                spent.setdefault(outcome.preset, []).append(outcome.seconds)
+            for name, ask in others.items():
+                spent.setdefault(name, []).append(timed(lambda ask=ask, text=text: ask(text)))
+        ingests = {one.system: one.seconds / one.lines for one in asked.ingests}
+    return {
+        "lines": lines,
+        "median_ms": {name: 1000 * statistics.median(of) for name, of in spent.items()},
+        "p95_ms": {name: 1000 * float(np.percentile(of, 95)) for name, of in spent.items()},
+        "ingest_ms_per_line": {name: 1000 * seconds for name, seconds in ingests.items()},
+    }
+
+
+def naive_ms(messages: Sequence[Message]) -> float:
+    """Embedding one line again, of many together: what each line of the archive costs at every turn."""
+    with served() as url:
+        embedder = RemoteEmbedder(url, MODEL, api_key="")
+        texts = [f"{number} {one.text}" for number, one in enumerate(messages[:512])]
+        return 1000 * timed(lambda: embedder.embed(texts)) / len(texts)
+
+
+def table(runs: Sequence[Mapping], naive: float) -> None:
+    """Print medians, and in brackets how many times Backscroll's whole context they are."""
+    names = dict.fromkeys(name for one in runs for name in one["median_ms"])
+    print(f"\n{'ms, median of a question':38}" + "".join(f"{one['lines']:>18,}" for one in runs))
+    for name in names:
+        cells = [
+            f"{one['median_ms'][name]:9.1f} ({one['median_ms'][name] / one['median_ms']['backscroll']:5.2f})"
+            for one in runs
+        ]
+        print(f"{name:38}" + "".join(f"{cell:>18}" for cell in cells))
+    cells = [
+        f"{naive * one['lines']:9.0f} ({naive * one['lines'] / one['median_ms']['backscroll']:5.0f})" for one in runs
+    ]
+    print(f"{NAIVE:38}" + "".join(f"{cell:>18}" for cell in cells))
+    print(f"\n{'ms a line taken in, vectors at hand':38}")
+    for name in runs[0]["ingest_ms_per_line"]:
+        print(f"{name:38}" + "".join(f"{one['ingest_ms_per_line'].get(name, float('nan')):18.2f}" for one in runs))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure how the time of a question grows, side by side.")
+    parser.add_argument("--lines", type=Path, required=True)
+    parser.add_argument("--questions", type=Path, required=True)
+    parser.add_argument("--json", type=Path, required=True, dest="out", help="where the figures go")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 5000])
+    parser.add_argument("--systems", default=",".join(PEERS), help="with commas between")
+    parser.add_argument("--count", type=int, default=40, help="how many questions are asked")
+    asked = parser.parse_args()
+    systems = [name for name in asked.systems.split(",") if name]
+    need_environments(systems)
+    conversations = read_conversations(asked.lines)
+    questions = [one.text for one in read_questions(asked.questions, conversations).asked[: asked.count]]
+    found = [one for conversation in conversations.values() for own in conversation.threads.values() for one in own]
+    messages = [one for one in found if one.text.strip() and isinstance(one.payload.get("content"), str)]
+    load, naive = os.getloadavg()[0], naive_ms(messages)
+    runs = []
+    for lines in asked.sizes:
+        runs.append(measure(messages, questions, lines, systems))
+        made = {
+            "runs": runs,
+            "naive_ms_per_line": naive,
+            "load_average": load,
+            "whole_context": ["backscroll", CONTROL],
+        }
+        asked.out.write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
+    table(runs, naive)
+
+
+if __name__ == "__main__":
+    main()
