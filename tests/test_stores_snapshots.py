@@ -8,9 +8,11 @@ import sys
 import textwrap
 from pathlib import Path
 
+import apsw
 import numpy as np
 import pytest
 
+from backscroll.errors import StoreBusyError
 from backscroll.stores import SQLiteStore, snapshot
 from backscroll.stores.column import Column
 from backscroll.terms import terms
@@ -140,6 +142,19 @@ def test_a_deletion_removes_what_was_derived_from_the_lines(path, what):
     assert len(searched(mine).row) == (0 if what != "line" else len(searched(theirs).row))
     mine.close()
     theirs.close()
+
+
+def test_a_deletion_whose_bytes_are_kept_by_a_reader_removes_what_was_derived_all_the_same(path):
+    store, reader = open_file(path), apsw.Connection(str(path))
+    searched(store)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM lines").fetchall()
+    store._connection._connection.set_busy_timeout(100)
+    with pytest.raises(StoreBusyError, match="check --repair"):
+        store.delete("alice", "boat", 7)
+    assert kept(path) == []
+    reader.close()
+    store.close()
 
 
 def test_a_deletion_of_one_user_leaves_the_others_snapshot(path):

@@ -325,6 +325,9 @@ class SQLiteStore:
 
     def _wipe(self) -> None:
         """Take the deleted bytes out of the files, and note that it is done."""
+        if self._snapshots:  # first: it takes no space, and makes some
+            with self._connection.reading() as database:
+                self._snapshots.forget_stale(database)
         try:
             self._connection.wipe()
         except StoreBusyError as error:
@@ -333,8 +336,6 @@ class SQLiteStore:
                 "run `backscroll check --repair` when it has finished"
             ) from error
         with self._connection.writing() as database:
-            if self._snapshots:
-                self._snapshots.forget_stale(database)
             database.execute("DELETE FROM settings WHERE name = ?", (checks.WIPE_SETTING,))
 
 
