@@ -25,6 +25,7 @@ _LINES = (
     "JOIN threads f ON f.thread_id = t.family_id JOIN users u ON u.user_id = l.user_id "
 )
 _ROWS_A_QUERY = 500
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # json.dumps makes one for each call
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,4 +232,4 @@ def _line(columns: Any) -> Line:
 
 
 def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _ENCODER.encode(value)
