@@ -646,9 +646,39 @@ def test_a_closed_store_says_so(tmp_path):
     store = SQLiteStore(tmp_path / "chat.db", count_message)
     store.close()
     store.close()
-    for use in (lambda: store.append(KEY, [said("a")]), lambda: store.threads(), lambda: store.delete("alice")):
+    for use in (
+        lambda: store.append(KEY, [said("a")]),
+        lambda: store.put_blocks(KEY, 0, [], 1),
+        lambda: store.threads(),
+        lambda: store.delete("alice"),
+    ):
         with pytest.raises(StoreError, match="open it again"):
             use()
+
+
+def test_lines_wait_for_the_disk_and_the_buffer_does_not(tmp_path):
+    store = SQLiteStore(tmp_path / "chat.db", count_message)
+    connection = store._connection._connection
+    committed: list[int] = []
+
+    def traced(cursor: object, statement: str, bindings: object) -> bool:
+        if statement == "COMMIT":
+            connection.exec_trace = None
+            committed.append(connection.pragma("synchronous"))
+            connection.exec_trace = traced
+        return True
+
+    connection.exec_trace = traced
+    store.append(KEY, [said("a")])
+    store.put_blocks(KEY, 1, [], 1)
+    with pytest.raises(MessageError):
+        store.put_blocks(ThreadKey("alice", "boat~7"), 1, [], 1)
+    store.append(KEY, [said("b")])
+    with store.exclusive():
+        store.put_blocks(KEY, 1, [], 1)
+    full, normal = 2, 1
+    assert committed == [full, normal, full, full]
+    store.close()
 
 
 def test_a_file_opened_again_holds_what_was_stored(tmp_path):

@@ -121,16 +121,18 @@ class Connection:
     def writing_derived(self) -> Iterator[apsw.Connection]:
         """All of it or nothing, without waiting for the disk: after a power cut it may be gone."""
         with self._lock:
-            if self.is_exclusive:
-                with self.writing() as connection:
-                    yield connection
-                return
-            self._connection.execute("PRAGMA synchronous = NORMAL").fetchall()
+            self._synchronize("NORMAL")
             try:
                 with self.writing() as connection:
                     yield connection
             finally:
-                self._connection.execute("PRAGMA synchronous = FULL").fetchall()
+                self._synchronize("FULL")
+
+    def _synchronize(self, level: str) -> None:
+        """Say how a commit waits for the disk; inside a transaction that stays as it is."""
+        with store_errors(self.path):
+            if not self._connection.in_transaction:
+                self._connection.execute(f"PRAGMA synchronous = {level}").fetchall()
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
