@@ -34,6 +34,7 @@ _BACK = (
 _AGO = re.compile(r"\b(?P<count>\d+|a|one|two|three|four|five|six)\s+(?P<unit>day|week|month)s?\s+ago\b", re.IGNORECASE)
 _COUNTS = {"a": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
 _MOST_DAYS = 36_500  # nobody chatted longer ago
+_MAX_CHARACTERS = 20_000  # a pasted book asks about no day
 _UNIT_DAYS = {"day": 1, "week": 7, "month": 30}
 
 
@@ -46,6 +47,7 @@ def days_of(text: str, now: date | None = None) -> tuple[Days, ...]:
         >>> days_of("What did she paint on 7 May 2023?")
         (Days(month=5, day=7, year=2023, first=None, last=None),)
     """
+    text = text[:_MAX_CHARACTERS]
     rest = _IS_A_VERB.sub(" ", text)
     found = [_named(match, int(match["month"])) for match in _ISO.finditer(rest)]
     for pattern in _NAMED:

@@ -87,7 +87,7 @@ Calibrate = Callable[[Embedder], Mapping[float, float]]  # percentile -> cosine 
 
 DEFAULT_USER = "default"
 _ALL = 2**62  # behind every position, above every number of tokens
-_MAX_TERMS = 64  # of a query: a pasted page is searched for by its first words
+_MAX_TERMS, _MAX_CHARACTERS = 64, 20_000  # of a query: a pasted page is searched for by its first words
 _RECENT_LINES = 15  # what a prompt may lean on
 _NO_COSINE = 2.0  # above every cosine: without a query's vector, nothing is near by meaning
 _WORTH_READING = 1.25  # times the room there is: lines that may fit where longer, better ones do not; 2 finds no more
@@ -626,7 +626,7 @@ class Thread:
             notes.append(f"recalled by words alone, the embedder failed: {error}")
         if scope.user is None:
             notes.append("all users are searched by meaning alone: the text index is scoped to a user")
-        found = dict.fromkeys(term for part in made.parts for term in terms(part.text))  # each once, in order
+        found = dict.fromkeys(term for part in made.parts for term in terms(part.text[:_MAX_CHARACTERS]))
         return Query(made.text, vector, tuple(found)[:_MAX_TERMS], tuple(days)), notes
 
     @stage("recall")

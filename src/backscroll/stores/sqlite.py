@@ -5,6 +5,7 @@ one store, and several processes one file.
 """
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -197,8 +198,10 @@ class SQLiteStore:
         return count
 
     def close(self) -> None:
-        """Close the file; what was taken in in bulk is made ready for the next process."""
-        if self._snapshots and not self._connection.is_closed:
+        """Close the file; what was taken in in bulk is made ready for the next process, but not on the way out of an
+        error or of Ctrl-C, which nobody waits behind.
+        """
+        if self._snapshots and not self._connection.is_closed and sys.exception() is None:
             for user, count in self._appended.items():
                 if count >= self._snapshots.min_lines:
                     with self._connection.reading() as database:
