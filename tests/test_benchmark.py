@@ -135,7 +135,8 @@ def test_a_folder_that_is_not_there_is_told(tmp_path):
 def test_ctrl_c_keeps_what_was_measured_and_leaves_no_store(tmp_path):
     out, folder = tmp_path / "figures.json", tmp_path / "stores"
     folder.mkdir()
-    command = [sys.executable, "-c", "from backscroll.cli import main; main()", "benchmark", *SMALL]
+    interruptible = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # also behind `nohup … &`
+    command = [sys.executable, "-c", f"{interruptible}; from backscroll.cli import main; main()", "benchmark", *SMALL]
     command += ["--sizes", "20,2000000", "--json", str(out), "--folder", str(folder)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     while not out.exists() and process.poll() is None:

@@ -21,7 +21,12 @@ from backscroll.wiring import open_lines
 from openai_server import OpenAIServer, says, status, streams
 
 ROOT = Path(__file__).resolve().parents[1]
-MAIN = "from backscroll.cli import main; main(prog_name='backscroll')"
+MAIN = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C ends it also behind `nohup … &`
+from backscroll.cli import main
+main(prog_name='backscroll')
+"""
 ENVIRONMENT = {
     **{name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "BACKSCROLL_"))},
     "PYTHONPATH": str(ROOT / "src"),
