@@ -319,6 +319,30 @@ def test_what_was_streamed_until_the_upstream_broke_is_stored_as_partial(url, me
     assert memory.thread(memory.threads("default")[0].thread).lines()[1].message.metadata["partial"]
 
 
+def test_a_streamed_reply_that_quotes_the_mark_of_an_end_is_stored_whole(url, memory, upstream):
+    pieces = ["A stream ends with data: [DONE] and ", "goes on."]
+    upstream.steps = [streams([{"content": piece} for piece in pieces])]
+    httpx.post(url + PATH, json={"model": "small", "messages": [user("How?")], "stream": True})
+    assert talks(memory) == [["How?", "".join(pieces)]]
+
+
+def test_a_streamed_reply_is_stored_at_the_mark_of_its_end(url, memory, upstream):
+    """Clients stop reading there; what the upstream does afterwards is not waited for."""
+    hold = threading.Event()
+
+    def lingers(handler: openai_server.Handler) -> None:
+        handler.event(chunk({}, "stop"))
+        handler.event("[DONE]")
+        hold.wait(10)
+
+    upstream.steps = [streams([{"content": "The Argo."}], then=lingers)]
+    asked = {"model": "small", "messages": [user("Name a boat.")], "stream": True}
+    with httpx.stream("POST", url + PATH, json=asked) as got:
+        assert "data: [DONE]" in got.iter_lines()
+        assert talks(memory) == [["Name a boat.", "The Argo."]]
+        hold.set()
+
+
 def test_what_was_streamed_until_the_client_left_is_stored_as_partial(url, memory, upstream):
     left = threading.Event()
     upstream.steps = [streams([{"content": "The Ar"}], then=lambda handler: left.wait(10))]

@@ -6,6 +6,7 @@ The reply is stored before the client sees its end, so that its next request fin
 """
 
 import logging
+import re
 from collections.abc import AsyncIterator
 from functools import partial
 from urllib.parse import quote
@@ -28,7 +29,8 @@ from backscroll.server.upstream import Upstream, refused, returned_headers
 from backscroll.wiring import taken_tokens
 
 TOKENS_HEADER = "x-backscroll-tokens"
-_DONE = b"data: [DONE]"
+_DONE = re.compile(rb"(?:\A|[\r\n])data: ?\[DONE\]")  # a line of its own: a reply may quote it
+_DONE_BYTES = 13  # at most, with the end of the line before
 _REFUSALS = frozenset({400, 413, 422})  # with which servers say that there were too many tokens
 proxy = APIRouter(prefix="/v1", include_in_schema=False)
 _log = logging.getLogger(__name__)
@@ -114,7 +116,7 @@ class Relay(Response):
         async for piece in self._answer.aiter_bytes():
             seen = len(self._received)
             self._received += piece
-            if _DONE in self._received[max(0, seen - len(_DONE)) :]:
+            if _DONE.search(self._received, max(0, seen - _DONE_BYTES)):
                 await self._keep()
             yield piece
 
