@@ -14,6 +14,8 @@ import backscroll
 from backscroll.llm.scripted import ScriptedLLM
 from backscroll.server.app import create_app
 from backscroll.server.settings import ServerSettings
+from backscroll.settings import BY_MODEL, PRESETS
+from openai_server import OpenAIServer
 from serving import asking, served
 
 
@@ -138,6 +140,45 @@ def test_replies_that_are_waited_for_do_not_stop_what_needs_no_model():
             for thread in threads:
                 thread.join()
     assert got == ["Yes."] * 6
+
+
+@pytest.mark.parametrize("path", ["/api/context", "/v1/chat/completions"])
+def test_contexts_whose_query_a_model_writes_do_not_stop_what_needs_no_model(path):
+    asked, may_answer = threading.Semaphore(0), threading.Event()
+
+    def slow(messages):
+        asked.release()
+        return "What color is the van?" if may_answer.wait(30) else "Too late"
+
+    [by_model, *_] = [name for name, preset in PRESETS.items() if preset.contextualizer in BY_MODEL]
+    talk = [said("user", "My van is red."), said("assistant", "Noted.")]
+    upstream = OpenAIServer()
+    with (
+        backscroll.open(":memory:", embedder="hashing", llm={"query": slow}) as memory,
+        asking(memory, threads=2, upstream=upstream.base_url) as client,
+    ):
+
+        def ask(number: int) -> None:
+            memory.thread(f"t{number}").append(talk)
+            place = {"X-Backscroll-Thread": f"t{number}", "X-Backscroll-Preset": by_model}
+            question = {"messages": [*talk, said("user", "What color is it?")], "model": "m"}
+            context = {"prompt": "What color is it?", "preset": by_model}
+            body = context if path == "/api/context" else question
+            got.append(client.post(path, params={"thread": f"t{number}"}, headers=place, json=body).status_code)
+
+        got: list[int] = []
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        try:
+            assert all(asked.acquire(timeout=20) for _ in range(2))
+            assert client.get("/api/users", timeout=10).status_code == 200
+        finally:
+            may_answer.set()
+            for thread in threads:
+                thread.join()
+            upstream.stop()
+    assert got == [200] * 3
 
 
 def test_without_a_language_model_a_reply_is_refused_with_what_to_do(client):

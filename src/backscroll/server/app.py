@@ -55,7 +55,8 @@ def create_app(memory: Memory | None = None, settings: ServerSettings | None = N
     app.state.tenants = Tenants(told, memory)
     app.state.observer = Observer()
     app.state.background = Background()
-    app.state.waiting = CapacityLimiter(_MAX_WAITING)
+    app.state.waiting = waiting = CapacityLimiter(_MAX_WAITING)
+    app.state.threads_for = lambda preset: waiting if app.state.tenants.asks_model(preset) else None
     app.add_exception_handler(BackscrollError, answer_error)
     app.add_exception_handler(RefusedError, answer_refused)
     app.add_exception_handler(RequestValidationError, _answer_invalid)

@@ -24,7 +24,16 @@ from backscroll.memory import Memory
 from backscroll.server.gate import TENANT
 from backscroll.server.observing import Observer, answered_attributes, asked_attributes
 from backscroll.server.problems import RefusedError
-from backscroll.server.turn import THREAD_HEADER, USER_HEADER, Turn, begin_turn, end_turn, reply_in, shrink
+from backscroll.server.turn import (
+    PRESET_HEADER,
+    THREAD_HEADER,
+    USER_HEADER,
+    Turn,
+    begin_turn,
+    end_turn,
+    reply_in,
+    shrink,
+)
 from backscroll.server.upstream import Upstream, refused, returned_headers
 from backscroll.wiring import taken_tokens
 
@@ -50,7 +59,8 @@ async def chat_completions(request: Request) -> Response:
     upstream: Upstream = request.app.state.upstream
     upstream.check()
     raw = await request.body()
-    turn = await to_thread.run_sync(_begun, request, raw)
+    threads = request.app.state.threads_for(request.headers.get(PRESET_HEADER))
+    turn = await to_thread.run_sync(_begun, request, raw, limiter=threads)
     model = turn.body.get("model")
     named = f"chat {model}" if isinstance(model, str) else "chat"
     with request.app.state.observer.stage("upstream", named, **asked_attributes(model, upstream.base_url)):
@@ -134,7 +144,8 @@ async def _answered(upstream: Upstream, turn: Turn, request: Request) -> tuple[T
     limit = taken_tokens((await _read(answer, upstream)).decode(errors="replace"))
     if limit is None:
         return turn, answer
-    smaller = await to_thread.run_sync(shrink, turn, limit)
+    threads = request.app.state.threads_for(turn.context.report.preset)
+    smaller = await to_thread.run_sync(shrink, turn, limit, limiter=threads)
     return smaller, await upstream.post("/chat/completions", smaller.sent, request.headers)
 
 

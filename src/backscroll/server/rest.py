@@ -207,18 +207,24 @@ def delete_line(thread: ThreadOf, position: shapes.Position) -> shapes.Deleted:
 
 
 @api.post("/context")
-def context(thread: ThreadOf, settings: SettingsOf, asked: shapes.ContextAsked) -> shapes.ContextShape:
+async def context(
+    request: Request, thread: ThreadOf, settings: SettingsOf, asked: shapes.ContextAsked
+) -> shapes.ContextShape:
     """The context for a prompt, and the reason for every line; without a prompt, for what is stored."""
-    made = thread.context(
-        _prompt(asked.prompt),
-        max_tokens=asked.max_tokens or settings.max_tokens,
-        tools=asked.tools,
-        model=checked_model(asked.model),
-        now=asked.now,
-        preset=asked.preset,
-        scope=asked.scope,
-    )
-    return context_shape(made)
+
+    def made() -> shapes.ContextShape:
+        found = thread.context(
+            _prompt(asked.prompt),
+            max_tokens=asked.max_tokens or settings.max_tokens,
+            tools=asked.tools,
+            model=checked_model(asked.model),
+            now=asked.now,
+            preset=asked.preset,
+            scope=asked.scope,
+        )
+        return context_shape(found)
+
+    return await to_thread.run_sync(made, limiter=request.app.state.threads_for(asked.preset))
 
 
 @api.post("/reply", response_model=shapes.TurnShape, responses={200: {"content": {"text/event-stream": {}}}})

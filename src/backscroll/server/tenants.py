@@ -9,6 +9,7 @@ from backscroll.errors import MessageError
 from backscroll.memory import Memory
 from backscroll.server.keys import DEFAULT_TENANT
 from backscroll.server.settings import ServerSettings
+from backscroll.settings import BY_MODEL, PRESETS
 from backscroll.wiring import open_memory
 
 _MEMORY = ":memory:"
@@ -47,6 +48,12 @@ class Tenants:
             raise MessageError("a store in RAM has one tenant: name a file by --db")
         path = Path(self._settings.db)
         return str(path.with_name(f"{path.stem}.{tenant}{path.suffix}"))
+
+    def asks_model(self, preset: str | None) -> bool:
+        """Whether a context by a preset, or by the tenants' own for None, waits for a language model."""
+        memory = self._open.get(DEFAULT_TENANT) or self.memory()  # open since the start: nothing is waited for
+        settings = PRESETS.get(preset or "", memory.settings)
+        return settings.contextualizer in BY_MODEL
 
     def opened(self) -> list[Memory]:
         """The memories that are open now."""
