@@ -646,18 +646,8 @@ class Thread:
         asking_for = [self._query(one, asking.scope, days) for one in made.queries()]
         query, remarks = asking_for[0]
         found = fuse([search(self._store, asking.scope, one, _fusion(one, settings)) for one, _ in asking_for])
-        outside = leave_out(
-            found,
-            (
-                line.row
-                for line in (
-                    *parts.anchors,
-                    *asking.frame.facts,
-                    *parts.window,
-                    *(line for line in asked.lines if line),
-                )
-            ),
-        )
+        shown = (*parts.anchors, *asking.frame.facts, *parts.window, *filter(None, asked.lines))
+        outside = leave_out(found, (line.row for line in shown))
         near = self._related(outside, query, settings, settings.recall_lines)
         spans = widen(spans_of(near, asked.at, _WORTH_READING * shares.space), *settings.neighbors)
         buffered = self._store.blocks(self.key, asked.at)[-settings.buffer_blocks :] if settings.buffer_blocks else []
