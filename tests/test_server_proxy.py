@@ -5,6 +5,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from urllib.parse import urlsplit
 
 import httpx
@@ -301,6 +302,68 @@ def test_recall_reaches_the_users_other_threads_and_no_other_users(url, upstream
     assert "4711" in json.dumps(upstream.bodies[-1]["messages"])
     ask(url, [user("What is the gate code of the depot?")], user="bob")
     assert "4711" not in json.dumps(upstream.bodies[-1]["messages"])
+
+
+# several at once
+
+
+def repeats_the_last_paragraph(handler: openai_server.Handler, body: openai_server.Body) -> None:
+    """Say again what was asked last: prompts that wait for an answer stand in one message."""
+    says("You said: " + body["messages"][-1]["content"].rpartition("\n\n")[2])(handler, body)
+
+
+def test_requests_at_once_in_one_thread_each_get_the_answer_to_their_own_prompt(url, memory, upstream):
+    upstream.otherwise = repeats_the_last_paragraph
+    begin = threading.Barrier(8)
+    got = {}
+
+    def go(n: int) -> None:
+        begin.wait()
+        for words in (f"first of {n}", f"second of {n}", f"third of {n}"):
+            got[words] = ask(url, [user(words)], {"X-Backscroll-Thread": "t"}).json()["choices"][0]["message"][
+                "content"
+            ]
+
+    going = [threading.Thread(target=go, args=(n,)) for n in range(8)]
+    for one in going:
+        one.start()
+    for one in going:
+        one.join()
+    assert got == {words: f"You said: {words}" for words in got}
+    assert answered(memory, "t") == got
+
+
+def answered(memory: Memory, family: str) -> dict[str, str]:
+    """Each prompt of a thread, in whatever branch, with the reply behind it."""
+    infos = memory.store.threads("default", family)
+    paths = [[line.message for line in memory.thread(info.thread).lines()] for info in infos]
+    pairs = [pair for path in paths for pair in pairwise(path)]
+    return {prompt.text: reply.text for prompt, reply in pairs if (prompt.role, reply.role) == ("user", "assistant")}
+
+
+def test_a_reply_that_comes_when_the_thread_has_gone_on_stands_beside_and_is_gone_on_from(url, memory, upstream):
+    asked, go_on = threading.Event(), threading.Event()
+    named = {"X-Backscroll-Thread": "t"}
+
+    def late(handler: openai_server.Handler, body: openai_server.Body) -> None:
+        asked.set()
+        go_on.wait(10)
+        says("It comes late.")(handler, body)
+
+    upstream.steps, upstream.otherwise = [late], repeats_the_last_paragraph
+    first = threading.Thread(target=ask, args=(url, [user("One?")], named))
+    first.start()
+    assert asked.wait(10)
+    ask(url, [user("Two?")], named)
+    go_on.set()
+    first.join()
+    assert talks(memory) == [["One?", "Two?", "You said: Two?"]]
+    assert answered(memory, "t") == {"One?": "It comes late.", "Two?": "You said: Two?"}
+    ask(url, [user("One?"), assistant("It comes late."), user("Three?")], named)
+    assert talks(memory) == [["One?", "It comes late.", "Three?", "You said: Three?"]]
+    assert len(memory.thread("t~1").lines()) == 4
+    ask(url, [user("One?"), user("Two?"), assistant("You said: Two?"), user("Four?")], named)
+    assert talks(memory) == [["One?", "Two?", "You said: Two?", "Four?", "You said: Four?"]]
 
 
 # when it ends otherwise

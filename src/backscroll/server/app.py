@@ -27,6 +27,7 @@ from backscroll.server.proxy import proxy
 from backscroll.server.rest import api
 from backscroll.server.settings import ServerSettings, read_settings
 from backscroll.server.tenants import Tenants
+from backscroll.server.turn import Order
 from backscroll.server.upstream import Upstream
 
 PAGE = Path(__file__).parent / "page"
@@ -55,6 +56,7 @@ def create_app(memory: Memory | None = None, settings: ServerSettings | None = N
     app.state.tenants = Tenants(told, memory)
     app.state.observer = Observer()
     app.state.background = Background()
+    app.state.order = Order()
     app.state.waiting = waiting = CapacityLimiter(_MAX_WAITING)
     app.state.threads_for = lambda preset: waiting if app.state.tenants.asks_model(preset) else None
     app.add_exception_handler(BackscrollError, answer_error)

@@ -39,7 +39,7 @@ def find_thread(store: MemoryStore, user: str, messages: Sequence[Message]) -> s
     return None if answers or not talk else _waiting(store, user, talk)
 
 
-def store_history(thread: Thread, messages: Sequence[Message], history: History = "") -> None:
+def store_history(thread: Thread, messages: Sequence[Message], history: History = "") -> Line:
     """Store what is new of what a client sent.
 
     Args:
@@ -47,6 +47,8 @@ def store_history(thread: Thread, messages: Sequence[Message], history: History 
         messages: what was sent.
         history: ``whole`` for a resent history, ``new`` for new messages alone. Where the client does not say, messages
             that have nothing in common with the thread and no answer among them are new ones.
+
+    Returns: the thread's newest line, before anybody else's comes behind it.
     """
     store = thread.memory.store
     given = list(messages)
@@ -57,6 +59,7 @@ def store_history(thread: Thread, messages: Sequence[Message], history: History 
             if history == "new" or _are_new(stored, given[leading:]):
                 given = [*given[:leading], *stored, *_not_waiting(stored, given[leading:])]
         thread.sync(given, embed=False)
+        return store.tail(thread.key, 1)[-1]
 
 
 def _are_new(stored: Sequence[Message], talk: Sequence[Message]) -> bool:

@@ -162,7 +162,7 @@ async def _read(answer: httpx.Response, upstream: Upstream) -> bytes:
 def _begun(request: Request, raw: bytes) -> Turn:
     state = request.app.state
     memory: Memory = state.tenants.memory(request.scope[TENANT])
-    return begin_turn(memory, raw, request.headers, state.settings, state.observer)
+    return begin_turn(memory, raw, request.headers, state.settings, state.observer, state.order)
 
 
 def _keep(turn: Turn, raw: bytes, is_stream: bool, state: State) -> None:

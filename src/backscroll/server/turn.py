@@ -7,24 +7,28 @@ All of it blocks, and runs in the server's threads. Knows nothing about sockets.
 
 import json
 import logging
+import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, cast
 from urllib.parse import unquote
+from weakref import WeakValueDictionary
 
 from backscroll.context import Context
 from backscroll.errors import MessageError
 from backscroll.fingerprint import says_the_same
 from backscroll.memory import DEFAULT_USER, Memory, Thread
 from backscroll.messages import is_empty, parse_messages
+from backscroll.protocols import MemoryStore
 from backscroll.reply import said, sent
 from backscroll.server.finding import History, find_thread, store_history
 from backscroll.server.observing import Observer
 from backscroll.server.settings import ServerSettings
-from backscroll.types import Line, Reply
+from backscroll.types import Line, Message, Reply, own_path
 from backscroll.wiring import reply_of, reply_of_chunks
 
 USER_HEADER, THREAD_HEADER = "x-backscroll-user", "x-backscroll-thread"
@@ -43,7 +47,7 @@ class Turn:
 
     Attributes:
         thread: where it was stored.
-        prompt: the thread's newest line: the reply belongs behind it.
+        prompt: the thread's newest line when the messages were stored: the reply belongs behind it.
         body: the client's, less what is ours.
         context: what is sent in place of its messages.
         is_streamed: whether the client asked for a stream.
@@ -60,8 +64,26 @@ class Turn:
     began: float
 
 
+class Order:
+    """One request a thread at a time, from storing its messages to its context: another's prompt is not in between."""
+
+    def __init__(self) -> None:
+        self._making = threading.Lock()
+        self._locks: WeakValueDictionary[tuple[int, str, str], threading.Lock] = WeakValueDictionary()
+
+    def lock(self, thread: Thread) -> threading.Lock:
+        """The thread's own; it lasts as long as somebody has it."""
+        with self._making:
+            return self._locks.setdefault((id(thread.memory), *thread.key), threading.Lock())
+
+
 def begin_turn(
-    memory: Memory, raw: bytes, headers: Mapping[str, str], settings: ServerSettings, observer: Observer
+    memory: Memory,
+    raw: bytes,
+    headers: Mapping[str, str],
+    settings: ServerSettings,
+    observer: Observer,
+    order: Order,
 ) -> Turn:
     """Store what is new of a request's messages, and make the context for them.
 
@@ -69,23 +91,28 @@ def begin_turn(
         raw: the request's body.
         headers: by names in lower case.
         observer: is told how long it took.
+        order: of the requests in a thread.
 
     Raises: MessageError for what is no chat completion; what `Thread.context` raises.
     """
     began = time.monotonic()
     body = _parsed(raw)
-    with observer.stage("store"):
-        thread = _stored(memory, body, headers)
-    prompt = memory.store.tail(thread.key, 1)[-1]
     told = _without_ours(body)
-    context = _context(thread, told, _budget(told, headers, settings), headers.get(PRESET_HEADER))
+    with ExitStack() as until_it_is_made:
+        with observer.stage("store"):
+            thread, messages, history = _addressed(memory, body, headers)
+            until_it_is_made.enter_context(order.lock(thread))
+            prompt = store_history(thread, messages, history)
+        context = _context(thread, told, _budget(told, headers, settings), headers.get(PRESET_HEADER))
     observer.tokens.labels("context").inc(context.tokens)
     observer.tokens.labels("history").inc(prompt.offset + prompt.tokens)
     return Turn(thread, prompt, told, context, body.get("stream") is True, _sent(told, context), began)
 
 
-def _stored(memory: Memory, body: Mapping[str, Any], headers: Mapping[str, str]) -> Thread:
-    """Store what is new of a request's messages; returns the thread that they are of."""
+def _addressed(
+    memory: Memory, body: Mapping[str, Any], headers: Mapping[str, str]
+) -> tuple[Thread, list[Message], History]:
+    """A request's messages, the thread that they are of, and which part of it they are."""
     messages = parse_messages(_listed(body, "messages"))
     if not messages:
         raise MessageError("messages is a list of at least one message")
@@ -94,8 +121,7 @@ def _stored(memory: Memory, body: Mapping[str, Any], headers: Mapping[str, str])
     name = _named(headers, THREAD_HEADER) or _in_metadata(body, _THREAD_KEY)
     known = name or find_thread(memory.store, user, messages)
     thread = memory.thread(known or f"chat-{uuid.uuid4().hex[:12]}", user=user)
-    store_history(thread, messages, history if name else "whole")
-    return thread
+    return thread, messages, history if name else "whole"
 
 
 def shrink(turn: Turn, limit: int) -> Turn:
@@ -127,28 +153,41 @@ def reply_in(raw: bytes, is_stream: bool) -> Reply | None:
 
 
 def end_turn(turn: Turn, reply: Reply | None) -> str:
-    """Store the reply behind its prompt; says what became of it: kept, partial, empty, known or superseded.
+    """Store the reply behind its prompt; says what became of it: kept, partial, empty, known, beside or superseded.
 
-    Where the chat went on otherwise meanwhile, the reply is not put into it: another reply of the same prompt is left
-    for this one, as a branch; a copy that the client resent already is enough.
+    Where the chat went on otherwise meanwhile, the reply does not come between: behind another prompt it stands
+    beside, on a branch that is not the current one; another reply of the same prompt is left for this one; a copy that
+    the client resent already is enough.
     """
     if reply is None or is_empty(reply.message):
         return "empty"
     message = said(reply, sent(turn.context, turn.began))
-    thread, store = turn.thread, turn.thread.memory.store
+    memory, store = turn.thread.memory, turn.thread.memory.store
     with store.exclusive():
-        since = store.read(thread.key, turn.prompt.position, _ALL)
+        since = store.read(turn.thread.key, turn.prompt.position, _ALL)
         if not since or since[0].row != turn.prompt.row:
             return "superseded"
         following = [line.message for line in since[1:]]
-        if following and says_the_same(message, following[0]):
+        if not following:
+            turn.thread.append(message, embed=False)
+            return "partial" if reply.is_partial else "kept"
+        if says_the_same(message, following[0]):
             return "known"
-        if following and (reply.is_partial or any(one.role == "user" for one in following)):
+        if reply.is_partial:
             return "superseded"
-        if following:
-            store.fork(thread.key, turn.prompt.position + 1)
-        thread.append(message, embed=False)
-    return "partial" if reply.is_partial else "kept"
+        went_on = any(one.role == "user" for one in following)
+        current = _current(store, turn.prompt)
+        branch = store.fork(turn.thread.key, turn.prompt.position + 1)
+        memory.thread(branch.thread, user=branch.user).append(message, embed=False)
+        if went_on:
+            store.switch(turn.thread.key, current)
+    return "beside" if went_on else "kept"
+
+
+def _current(store: MemoryStore, line: Line) -> str:
+    """The branch that the name of a line's thread stands for now."""
+    head = next(info.head for info in store.threads(line.user, line.family) if info.thread == line.family)
+    return own_path(line.family) if head in (None, line.family) else str(head)
 
 
 def _context(thread: Thread, body: Mapping[str, Any], budget: int, preset: str | None) -> Context:
