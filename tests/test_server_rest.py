@@ -8,10 +8,12 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 import backscroll
 from backscroll.llm.scripted import ScriptedLLM
+from backscroll.server import shapes
 from backscroll.server.app import create_app
 from backscroll.server.settings import ServerSettings
 from backscroll.settings import BY_MODEL, PRESETS
@@ -179,6 +181,39 @@ def test_contexts_whose_query_a_model_writes_do_not_stop_what_needs_no_model(pat
                 thread.join()
             upstream.stop()
     assert got == [200] * 3
+
+
+WRONG_NOTES = {"latency_ms": "gate 4711", "usage": {"zz": "gate 4711"}, "model": 3, "context_tokens": "a", "preset": []}
+
+
+def test_what_a_client_says_under_our_own_notes_is_not_taken(client, memory):
+    noted = {**WRONG_NOTES, "partial": True, "replaces_system": "x", "finish_reason": [1], "mine": "kept"}
+    talk = [said("user", "Color?", id="p"), said("assistant", "Red.", metadata=noted)]
+    for method in ("POST", "PUT"):
+        client.request(method, "/api/messages", params={"thread": method}, json={"messages": talk})
+        assert memory.thread(method).lines()[1].message.metadata == {"mine": "kept"}
+
+
+@pytest.mark.parametrize("notes", [WRONG_NOTES, {"usage": 5}])
+def test_notes_of_an_old_file_that_are_none_are_left_out(notes):
+    talk = [said("user", "Color?", id="p"), said("assistant", "Red.", metadata=notes)]
+    with (
+        backscroll.open(":memory:", embedder="hashing", llm=lambda messages: "Blue.") as memory,
+        asking(memory) as client,
+    ):
+        memory.thread("t").append(talk)
+        [turn] = client.get("/api/turns", params={"thread": "t"}).json()["items"]
+        assert (turn["latency_ms"], turn["tokens_sent"], turn["model"]) == (None, None, None)
+        assert client.get("/api/messages", params={"thread": "t"}).json()["items"][1]["text"] == "Red."
+        prompt = said("user", "Color?", id="p")
+        again = client.post("/api/reply", params={"thread": "t"}, json={"prompt": prompt})
+        assert again.json()["message"]["content"] == "Red."
+
+
+def test_what_does_not_fit_a_shape_is_not_said_in_its_error():
+    with pytest.raises(ValidationError) as wrong:
+        shapes.Deleted(deleted="gate 4711")
+    assert "gate 4711" not in str(wrong.value)
 
 
 def test_without_a_language_model_a_reply_is_refused_with_what_to_do(client):

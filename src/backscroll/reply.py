@@ -302,13 +302,18 @@ def as_stored(reply: Reply, line: Line) -> Reply:
 
 
 def stored_reply(line: Line) -> Reply:
-    """A stored reply as it was when it came."""
+    """A stored reply as it was when it came; whoever wrote the line may have noted otherwise than we do."""
     kept = line.message.metadata
+    try:
+        usage = Usage(**kept["usage"]) if kept.get("usage") else None
+    except TypeError:
+        usage = None
+    model = kept.get("model")
     return Reply(
         line.message.payload,
         str(kept.get("finish_reason", "")),
-        Usage(**kept["usage"]) if kept.get("usage") else None,
-        kept.get("model"),
+        usage,
+        model if isinstance(model, str) else None,
         bool(kept.get(PARTIAL)),
     )
 

@@ -5,14 +5,24 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from backscroll.anchors import REPLACES_SYSTEM
+from backscroll.reply import CONTEXT_TOKENS, LATENCY, PARTIAL, PRESET
+
 MAX_TOKENS = 2**31 - 1
+NOTED = frozenset({PARTIAL, CONTEXT_TOKENS, LATENCY, PRESET, REPLACES_SYSTEM, "model", "finish_reason", "usage"})
 Name = Annotated[str, Field(min_length=1, max_length=500)]
 Position = Annotated[int, Field(ge=0, le=2**53 - 1)]
 Budget = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
 Item = TypeVar("Item")
 
 
-class Problem(BaseModel):
+class Shape(BaseModel):
+    """What goes over the wire; where it does not fit, its error says where and never what: errors are logged."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+
+class Problem(Shape):
     """What went wrong (RFC 9457)."""
 
     type: str = "about:blank"
@@ -21,21 +31,21 @@ class Problem(BaseModel):
     detail: str
 
 
-class Page(BaseModel, Generic[Item]):
+class Page(Shape, Generic[Item]):
     """Some items of a list; `next` is the cursor of those that follow."""
 
     items: list[Item]
     next: str | None = None
 
 
-class Preset(BaseModel):
+class Preset(Shape):
     """A preset and its settings."""
 
     name: str
     settings: dict[str, Any]
 
 
-class Status(BaseModel):
+class Status(Shape):
     """What this server is."""
 
     version: str
@@ -49,7 +59,7 @@ class Status(BaseModel):
     max_tokens: int | None = None
 
 
-class UserShape(BaseModel):
+class UserShape(Shape):
     """A user."""
 
     user: str
@@ -58,7 +68,7 @@ class UserShape(BaseModel):
     updated_at: datetime | None
 
 
-class ThreadShape(BaseModel):
+class ThreadShape(Shape):
     """A thread, or a branch of one."""
 
     user: str
@@ -74,7 +84,7 @@ class ThreadShape(BaseModel):
     family: str
 
 
-class MessageGiven(BaseModel):
+class MessageGiven(Shape):
     """An OpenAI-style message; other keys are kept and sent."""
 
     model_config = ConfigDict(extra="allow")
@@ -84,23 +94,26 @@ class MessageGiven(BaseModel):
     id: str | None = None
 
     def plain(self) -> dict[str, Any]:
-        """The message as it was given."""
-        return self.model_dump(exclude_unset=True)
+        """The message as it was given, less what in its metadata only we say."""
+        plain = self.model_dump(exclude_unset=True)
+        if isinstance(noted := plain.get("metadata"), dict):
+            plain["metadata"] = {key: value for key, value in noted.items() if key not in NOTED}
+        return plain
 
 
-class MessagesGiven(BaseModel):
+class MessagesGiven(Shape):
     """Messages to store."""
 
     messages: list[MessageGiven] = Field(min_length=1)
 
 
-class BranchGiven(BaseModel):
+class BranchGiven(Shape):
     """What stands at the place where a thread branches; nothing asks for another reply there."""
 
     message: MessageGiven | None = None
 
 
-class SourceShape(BaseModel):
+class SourceShape(Shape):
     """Where a stored line stands."""
 
     user: str
@@ -109,19 +122,19 @@ class SourceShape(BaseModel):
     id: str
 
 
-class Stored(BaseModel):
+class Stored(Shape):
     """Where messages were stored."""
 
     sources: list[SourceShape]
 
 
-class Deleted(BaseModel):
+class Deleted(Shape):
     """How many lines were deleted."""
 
     deleted: int
 
 
-class LineShape(BaseModel):
+class LineShape(Shape):
     """A stored line."""
 
     position: int
@@ -146,7 +159,7 @@ class Lines(Page[LineShape]):
     total: int
 
 
-class ContextAsked(BaseModel):
+class ContextAsked(Shape):
     """A context that is asked for."""
 
     prompt: str | MessageGiven | None = None
@@ -158,7 +171,7 @@ class ContextAsked(BaseModel):
     scope: Literal["thread", "user", "all"] = "user"
 
 
-class ContextShape(BaseModel):
+class ContextShape(Shape):
     """A context, and why it is as it is."""
 
     messages: list[dict[str, Any]]
@@ -168,7 +181,7 @@ class ContextShape(BaseModel):
     report: dict[str, Any]
 
 
-class ReplyAsked(BaseModel):
+class ReplyAsked(Shape):
     """A reply that is asked for."""
 
     prompt: str | MessageGiven | None = None
@@ -179,7 +192,7 @@ class ReplyAsked(BaseModel):
     scope: Literal["thread", "user", "all"] = "user"
 
 
-class TurnShape(BaseModel):
+class TurnShape(Shape):
     """A prompt and its reply, stored."""
 
     message: dict[str, Any]
@@ -191,7 +204,7 @@ class TurnShape(BaseModel):
     context: ContextShape | None
 
 
-class HitShape(BaseModel):
+class HitShape(Shape):
     """A line that was searched for."""
 
     user: str
@@ -206,7 +219,7 @@ class HitShape(BaseModel):
     similarity: float
 
 
-class SummaryShape(BaseModel):
+class SummaryShape(Shape):
     """What a run of lines said, in fewer words."""
 
     first: int
@@ -216,7 +229,7 @@ class SummaryShape(BaseModel):
     created_at: datetime
 
 
-class SentShape(BaseModel):
+class SentShape(Shape):
     """What one reply was sent, beside the whole history at that place."""
 
     position: int

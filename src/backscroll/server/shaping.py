@@ -1,7 +1,7 @@
 """The memory's values -> what goes over the wire."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -57,7 +57,7 @@ def line_shape(line: Line) -> shapes.LineShape:
         text=line.message.text,
         content=payload.get("content"),
         tool_calls=payload.get("tool_calls") or None,
-        tool_call_id=payload.get("tool_call_id"),
+        tool_call_id=_text(payload.get("tool_call_id")),
         created_at=line.created_at,
         tokens=line.tokens,
         pinned=line.pinned,
@@ -123,17 +123,18 @@ def turn_shape(turn: Turn) -> shapes.TurnShape:
 
 
 def sent_shape(line: Line) -> shapes.SentShape:
-    """What a reply was sent: what was noted with it, else what the provider counted."""
+    """What a reply was sent: what was noted with it, else what the provider counted; what is no note is left out."""
     noted = line.message.metadata
-    counted = (noted.get("usage") or {}).get("prompt_tokens")
+    usage = noted.get("usage")
+    counted = _count(usage.get("prompt_tokens")) if isinstance(usage, Mapping) else None
     return shapes.SentShape(
         position=line.position,
         at=line.created_at,
-        tokens_sent=noted.get(CONTEXT_TOKENS) or counted,
+        tokens_sent=_count(noted.get(CONTEXT_TOKENS)) or counted,
         tokens_full=line.offset,
-        latency_ms=noted.get(LATENCY),
-        preset=noted.get(PRESET),
-        model=noted.get("model"),
+        latency_ms=_count(noted.get(LATENCY)),
+        preset=_text(noted.get(PRESET)),
+        model=_text(noted.get("model")),
     )
 
 
@@ -154,6 +155,14 @@ def exported(store: MemoryStore, keys: Iterable[ThreadKey]) -> Iterator[str]:
 
 def _json_line(value: dict[str, Any]) -> str:
     return json.dumps(value, ensure_ascii=False) + "\n"
+
+
+def _count(given: object) -> int | None:
+    return given if isinstance(given, int) and not isinstance(given, bool) else None
+
+
+def _text(given: object) -> str | None:
+    return given if isinstance(given, str) else None
 
 
 def _seconds(moment: datetime | None) -> float:
