@@ -2,10 +2,11 @@
 
 import http.client
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,8 +15,10 @@ import pytest
 from click.testing import CliRunner
 from fastapi.routing import APIRoute
 
+import backscroll
 from backscroll.cli import main
 from backscroll.errors import MessageError, NotFoundError
+from backscroll.llm.scripted import ScriptedLLM
 from backscroll.server.app import create_app
 from backscroll.server.gate import Rate
 from backscroll.server.keys import Keyring, add_key, read_keys, remove_key
@@ -227,6 +230,11 @@ def test_a_page_of_another_site_may_not_write(memory):
 # limits
 
 
+def connected(url: str) -> socket.socket:
+    address = urlsplit(url)
+    return socket.create_connection((address.hostname, address.port), timeout=30)
+
+
 def test_a_body_that_is_too_long_is_refused_whether_it_says_its_length_or_not(memory):
     with asking(memory, max_body_bytes=1000) as client:
         body = json.dumps({"messages": [{"role": "user", "content": "x" * 2000}]}).encode()
@@ -291,6 +299,50 @@ def test_a_client_that_sends_its_body_too_slowly_is_let_go(memory, monkeypatch):
         assert connection.getresponse().status == 408
         assert time.monotonic() - began < 9
         connection.close()
+
+
+def test_a_body_that_comes_byte_by_byte_is_as_slow_as_one_that_does_not_come(memory, monkeypatch):
+    monkeypatch.setattr("backscroll.server.gate._BODY_SECONDS", 0.5)
+    with served(memory, upstream="http://127.0.0.1:9/v1") as server, connected(server.url) as connection:
+        connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 30\r\n\r\n")
+        with suppress(OSError):  # the server may have closed it by now
+            for _ in range(30):
+                connection.sendall(b" ")
+                time.sleep(0.05)
+        assert connection.recv(100).startswith(b"HTTP/1.1 408")
+
+
+def test_who_has_no_key_takes_no_place_of_those_who_have_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("TWILIO_ACCOUNT_SID", "AC" + "0" * 32)
+    monkeypatch.setenv("TWILIO_AUTH_TOKEN", "a token")
+    monkeypatch.setattr("backscroll.server.gate._MAX_OPEN", 3)
+    keys = str(tmp_path / "keys.json")
+    secret, _ = add_key(keys)
+    begun = b"POST /sms HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 100\r\n\r\n"
+    with (
+        backscroll.open(":memory:", embedder="hashing", llm=ScriptedLLM(["Hi."])) as memory,
+        served(memory, keys=keys, channels="sms", max_requests=2) as server,
+        ExitStack() as stack,
+    ):
+        for _ in range(3):
+            connection = stack.enter_context(connected(server.url))
+            connection.sendall(begun)
+            assert connection.recv(100).startswith(b"HTTP/1.1 100")  # it is inside, and its body is waited for
+        assert httpx.get(f"{server.url}/api/users", headers=bearer(secret)).status_code == 200
+        assert httpx.get(f"{server.url}/healthz").status_code == 200
+        assert httpx.post(f"{server.url}/sms", content=b"x").status_code == 503
+
+
+def test_a_channel_is_called_only_so_often_by_one_address(monkeypatch):
+    monkeypatch.setenv("TWILIO_ACCOUNT_SID", "AC" + "0" * 32)
+    monkeypatch.setenv("TWILIO_AUTH_TOKEN", "a token")
+    with (
+        backscroll.open(":memory:", embedder="hashing", llm=ScriptedLLM(["Hi."])) as memory,
+        asking(memory, channels="sms", requests_per_minute=5) as client,
+    ):
+        got = [client.post("/sms", content=b"x").status_code for _ in range(7)]
+        assert (got[:5], got[6]) == ([403] * 5, 429)
+        assert client.get("/api/users").status_code == 200
 
 
 # settings

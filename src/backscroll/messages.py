@@ -132,8 +132,9 @@ def _check_role(payload: Mapping[str, Any]) -> None:
         raise MessageError("a message needs a role: one of " + ", ".join(ROLES))
     if payload["role"] not in ROLES:
         raise MessageError(f"role is one of {', '.join(ROLES)}, not {payload['role']!r}")
-    if not isinstance(payload.get("name", ""), str | None):
-        raise MessageError(f"name is text, not {payload['name']!r}")
+    for key in ("name", "tool_call_id", "refusal"):
+        if not isinstance(payload.get(key), str | None):
+            raise MessageError(f"{key} is text, not {payload[key]!r}")
 
 
 def _check_content(payload: Mapping[str, Any]) -> None:
