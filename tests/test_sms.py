@@ -383,6 +383,29 @@ def test_who_says_stop_while_an_answer_is_made_does_not_get_it(tmp_path, api):
     assert api.sent == []
 
 
+def test_who_says_stop_does_not_get_the_answer_in_the_response_either(tmp_path, api):
+    path, llm = tmp_path / "chat.db", Slowly()
+    got: list[str] = []
+    with backscroll.open(path, embedder="hashing", llm=llm) as memory:
+        channel = TwilioSms(ACCOUNT, TOKEN, api_base=api.url)
+        channel.reply_seconds = 30
+        with Running(Switchboard(memory, channel, 2000, AT_ONCE)) as running:
+            asking = threading.Thread(target=lambda: got.extend(said(running.write("Hello?", "SM-1"))))
+            asking.start()
+            until(lambda: llm.asked == 1)
+            running.write("STOP", "SM-2")
+            llm.go.set()
+            asking.join()
+    assert (got, api.sent) == ([], [])
+
+
+def test_help_that_twilio_has_answered_does_not_go_to_the_model(tmp_path, api):
+    with chat(tmp_path / "chat.db", ["Hi."], api) as (running, llm):
+        assert said(running.write("HELP", "SM-1", OptOutType="HELP")) == []
+        assert llm.asked == []
+        assert said(running.write("Help", "SM-2")) == ["Hi."]
+
+
 # Another channel is one small file
 
 

@@ -140,7 +140,9 @@ class Switchboard:
                 self._follow(self._send_later(incoming))
             return self.channel.response([])
         is_ours = await run_sync(self._ledger.become, incoming.id, "response")
-        return self.channel.response(split(text, self.channel.max_units) if is_ours else [])
+        if not is_ours or await run_sync(self._ledger.wants_nothing, incoming.user):  # who said stop meanwhile
+            return self.channel.response([])
+        return self.channel.response(split(text, self.channel.max_units))
 
     async def resume(self) -> None:
         """Answer what was received and not answered when the process ended. Returns at once; it goes on behind."""
@@ -158,6 +160,8 @@ class Switchboard:
 
     def _is_granted(self, incoming: Incoming) -> bool:
         """Keep a wish, if it is one; a start of somebody who never stopped is a message like others."""
+        if incoming.wish == "help":
+            return True
         if incoming.wish is None or (incoming.wish == "start" and not self._ledger.wants_nothing(incoming.user)):
             return False
         self._ledger.keep_wish(incoming.user, incoming.wish)

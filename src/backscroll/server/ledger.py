@@ -36,7 +36,8 @@ class Incoming:
         user, thread: whom it belongs to.
         text: what it says.
         sender, receiver: addresses to answer to, and from.
-        wish: ``stop`` or ``start`` where it is no message but a wish to hear nothing, or to hear again.
+        wish: ``stop`` or ``start`` where it is no message but a wish to hear nothing, or to hear again; ``help`` where
+            the channel itself has answered.
     """
 
     id: str
@@ -45,7 +46,7 @@ class Incoming:
     text: str
     sender: str
     receiver: str
-    wish: Literal["stop", "start"] | None = None
+    wish: Literal["stop", "start", "help"] | None = None
 
 
 class Ledger:

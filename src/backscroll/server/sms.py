@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import Literal
 from urllib.parse import parse_qsl
 
 from requests.exceptions import RequestException
@@ -65,7 +66,6 @@ class TwilioSms:
         if missing:
             raise RefusedError(403, f"the form has no {', '.join(missing)}")
         text = _text(fields)
-        word = fields.get("OptOutType") or text.strip().upper()
         return Incoming(
             id=fields["MessageSid"],
             user=fields["From"],
@@ -73,7 +73,7 @@ class TwilioSms:
             text=text,
             sender=fields["From"],
             receiver=fields["To"],
-            wish="stop" if word in STOP else "start" if word in START else None,
+            wish=_wish(fields, text),
         )
 
     def response(self, texts: Sequence[str]) -> Response:
@@ -120,6 +120,15 @@ def _text(fields: Mapping[str, str]) -> str:
     kinds = [fields.get(f"MediaContentType{i}", "a file") for i in range(int(count) if count.isdecimal() else 0)]
     attached = [f"[attached: {kind}]" for kind in kinds]
     return "\n".join([part for part in (fields.get("Body", ""), *attached) if part.strip()]) or "[nothing]"
+
+
+def _wish(fields: Mapping[str, str], text: str) -> Literal["stop", "start", "help"] | None:
+    """What is wished for; HELP only where Twilio says that it answered it."""
+    kind = fields.get("OptOutType", "")
+    if kind == "HELP":
+        return "help"
+    word = kind or text.strip().upper()
+    return "stop" if word in STOP else "start" if word in START else None
 
 
 class _HttpClient(TwilioHttpClient):  # type: ignore[misc]  # it ships no types
