@@ -304,6 +304,14 @@ def test_recall_reaches_the_users_other_threads_and_no_other_users(url, upstream
     assert "4711" not in json.dumps(upstream.bodies[-1]["messages"])
 
 
+def test_a_client_cannot_write_what_is_noted_here_of_a_message(url, memory):
+    ours = {"partial": True, "usage": {"x": 1}, "latency_ms": "x", "context_tokens": "x", "preset": 1, "model": 2}
+    ours |= {"finish_reason": 3, "replaces_system": 9}
+    ask(url, [user("Hi", metadata={**ours, "mood": "good"})], {"X-Backscroll-Thread": "t"})
+    assert memory.thread("t").lines()[0].message.metadata == {"mood": "good"}
+    assert httpx.get(f"{url}/api/turns", params={"thread": "t"}).status_code == 200
+
+
 # several at once
 
 
@@ -472,6 +480,8 @@ def test_the_reply_has_room_in_the_models_window(memory, upstream):
         b'{"model": "/etc/x.json", "messages": [{"role": "user", "content": "x"}]}',
         b'{"messages": [{"role": "user", "content": "\\ud800"}]}',
         b'{"messages": [{"role": "assistant", "tool_calls": [{"id": "1", "function": 3}]}]}',
+        b'{"messages": [{"role": "user", "content": "x", "tool_call_id": 5}]}',
+        b'{"messages": [{"role": "assistant", "content": "x", "refusal": {"a": 1}}]}',
         b"[" * 100_000,
     ],
 )

@@ -21,7 +21,8 @@ TENANT = "backscroll.tenant"  # in the scope of a request; None where it is not 
 STATUS_PATH = "/api/status"  # says without a key that one is needed
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _MAX_BUCKETS = 10_000
-_BODY_SECONDS = 30.0  # for the next part of a body
+_MAX_OPEN = 64  # requests at once that bring a body without a key: a channel's webhook knows its caller by the body
+_BODY_SECONDS = 60.0  # for a whole body: by its parts, one byte a while would hold a place for ever
 
 
 class Gate:
@@ -40,7 +41,7 @@ class Gate:
         self._keyring = Keyring(settings.keys) if settings.keys else None
         self._rate = Rate(settings.requests_per_minute)
         self._hosts = LOOPBACK | {settings.host}
-        self._inside = 0
+        self._inside = {True: 0, False: 0}  # with a key, or where none is asked for; and without
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request, and pass it on."""
@@ -51,31 +52,30 @@ class Gate:
         try:
             scope[TENANT] = self._tenant(scope, headers)
             self._check_size(headers)
+            self._check_room(scope)
         except RefusedError as refused:
             await problem(scope["path"], refused.status, str(refused), refused.code, **refused.headers)(
                 scope, receive, send
             )
             return
-        self._inside += 1
+        is_known = scope[TENANT] is not None
+        self._inside[is_known] += 1
         try:
             await self._app(scope, self._limited(receive), send)
         finally:
-            self._inside -= 1
+            self._inside[is_known] -= 1
 
     def _tenant(self, scope: Scope, headers: Headers) -> str | None:
         """Whose request it is. Raises: RefusedError."""
+        client = scope.get("client")
+        address = str(client[0] if client else "")
         if scope["path"] in self._open:
+            if scope["method"] not in _SAFE:
+                self._check_rate(f"{scope['path']} {address}")
             return None
         self._check_origin(scope, headers)
         key = self._key(headers)
-        client = scope.get("client")
-        wait = self._rate.wait_seconds(key.id if key else str(client[0] if client else ""))
-        if wait:
-            raise RefusedError(
-                429, f"more than {self._settings.requests_per_minute} requests a minute", headers=_later(wait)
-            )
-        if self._inside >= self._settings.max_requests:
-            raise RefusedError(503, f"{self._inside} requests are being answered: try again", headers=_later(1))
+        self._check_rate(key.id if key else address)
         if self._keyring is None:
             return DEFAULT_TENANT
         if key is None and scope["path"] != STATUS_PATH:
@@ -86,6 +86,21 @@ class Gate:
                 {"WWW-Authenticate": "Bearer"},
             )
         return key.tenant if key else None
+
+    def _check_rate(self, who: str) -> None:
+        wait = self._rate.wait_seconds(who)
+        if wait:
+            most = self._settings.requests_per_minute
+            raise RefusedError(429, f"more than {most} requests a minute", headers=_later(wait))
+
+    def _check_room(self, scope: Scope) -> None:
+        """Refuse more at once than there may be; who has no key takes no place of those who have one."""
+        is_known = scope[TENANT] is not None
+        most = self._settings.max_requests if is_known else _MAX_OPEN
+        if (is_known or scope["method"] not in _SAFE) and self._inside[is_known] >= most:
+            raise RefusedError(
+                503, f"{self._inside[is_known]} requests are being answered: try again", headers=_later(1)
+            )
 
     def _key(self, headers: Headers) -> Key | None:
         kind, _, secret = headers.get("authorization", "").partition(" ")
@@ -117,13 +132,15 @@ class Gate:
         """The request's body, as long as it may be, and as slow."""
         received = 0
         is_whole = False
+        until: float | None = None  # by the monotonic clock; from when the body is asked for
 
         async def receive_limited() -> Message:
-            nonlocal received, is_whole
+            nonlocal received, is_whole, until
             if is_whole:  # what comes now is that the client left
                 return await receive()
+            until = until or time.monotonic() + _BODY_SECONDS
             try:
-                message = await asyncio.wait_for(receive(), _BODY_SECONDS)
+                message = await asyncio.wait_for(receive(), until - time.monotonic())
             except TimeoutError as error:
                 raise RefusedError(408, "the request's body did not come") from error
             received += len(message.get("body", b""))

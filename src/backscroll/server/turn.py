@@ -18,13 +18,14 @@ from typing import Any, cast
 from urllib.parse import unquote
 from weakref import WeakValueDictionary
 
+from backscroll.anchors import REPLACES_SYSTEM
 from backscroll.context import Context
 from backscroll.errors import MessageError
 from backscroll.fingerprint import says_the_same
 from backscroll.memory import DEFAULT_USER, Memory, Thread
 from backscroll.messages import is_empty, parse_messages
 from backscroll.protocols import MemoryStore
-from backscroll.reply import said, sent
+from backscroll.reply import CONTEXT_TOKENS, LATENCY, PARTIAL, PRESET, said, sent
 from backscroll.server.finding import History, find_thread, store_history
 from backscroll.server.observing import Observer
 from backscroll.server.settings import ServerSettings
@@ -34,6 +35,9 @@ from backscroll.wiring import reply_of, reply_of_chunks
 USER_HEADER, THREAD_HEADER = "x-backscroll-user", "x-backscroll-thread"
 HISTORY_HEADER, BUDGET_HEADER, PRESET_HEADER = "x-backscroll-history", "x-backscroll-max-tokens", "x-backscroll-preset"
 _USER_KEY, _THREAD_KEY = "backscroll_user", "backscroll_thread"  # in the body's metadata
+_NOTED = frozenset(  # in a line's metadata: what is known here of its reply, which no client tells
+    {PARTIAL, CONTEXT_TOKENS, LATENCY, PRESET, REPLACES_SYSTEM, "usage", "model", "finish_reason"}
+)
 _MAX_NAME = 500
 _SHRUNK_SHARE = 0.75  # of what the model says it takes: counts differ, and the reply needs room
 _SHRUNK_BLINDLY = 0.5  # of what was sent, where it does not say
@@ -121,7 +125,11 @@ def _addressed(
     name = _named(headers, THREAD_HEADER) or _in_metadata(body, _THREAD_KEY)
     known = name or find_thread(memory.store, user, messages)
     thread = memory.thread(known or f"chat-{uuid.uuid4().hex[:12]}", user=user)
-    return thread, messages, history if name else "whole"
+    return thread, [_without_notes(message) for message in messages], history if name else "whole"
+
+
+def _without_notes(message: Message) -> Message:
+    return replace(message, metadata={key: told for key, told in message.metadata.items() if key not in _NOTED})
 
 
 def shrink(turn: Turn, limit: int) -> Turn:
