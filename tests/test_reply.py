@@ -327,6 +327,44 @@ def test_the_context_is_fitted_again_after_every_round():
         assert len(chat.stored) == 100 + 1 + 2 * rounds + 1
 
 
+@pytest.mark.parametrize("words", [1, 700])
+@pytest.mark.parametrize("others", [[user("OTHERS ask"), assistant("OTHERS hear")], [user("OTHERS ask")]])
+def test_what_others_store_while_a_tool_runs_is_not_taken_for_the_turns_own(others, words):
+    rounds: list[int] = []
+
+    def find(q: str) -> str:
+        rounds.append(1)
+        if len(rounds) > 1:
+            chat.thread.append([{**one, "content": one["content"] + " word" * words} for one in others])
+        return f"found {q}"
+
+    with Chat(call(q="1"), call(q="2"), call(q="3"), "Twelve.") as chat:
+        chat.thread.append(turns(10))
+        turn = chat.thread.reply("How many?", max_tokens=600, tools={"find": find})
+        for number, messages in enumerate(chat.llm.asked):
+            assert recount(messages, chat.llm.options[0].tools) <= 600
+            assert faults(messages, alternating=True) == []
+            asked = next(i for i, one in enumerate(messages) if all_text([one]).endswith("How many?"))
+            own = [pair for q in range(1, number + 1) for pair in (call(q=str(q)), result("find", f"found {q}"))]
+            assert messages[asked + 1 :] == own
+        assert ("OTHERS" in all_text(chat.llm.asked[2])) == (words == 1)
+        assert [source.position for source in turn.sources][:3] == [20, 21, 22]
+        assert chat.stored[-1] == ("assistant", "Twelve.")
+
+
+def test_a_turn_whose_lines_are_deleted_while_its_tool_runs_says_so_and_asks_nobody():
+    def find() -> str:
+        if len(chat.stored) > 3:
+            chat.thread.delete(2)
+        return "12"
+
+    with Chat("Yes.", call(), call(), "Never asked.") as chat:
+        chat.thread.reply("Are you there?", max_tokens=500)
+        with pytest.raises(LLMError, match="ask again"):
+            chat.thread.reply("How many?", max_tokens=500, tools={"find": find})
+        assert len(chat.llm.asked) == 3
+
+
 @pytest.mark.parametrize(
     ("made", "told"),
     [

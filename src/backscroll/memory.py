@@ -28,7 +28,7 @@ from backscroll.errors import EmbedderError, LLMError, MessageError, NotFoundErr
 from backscroll.exchanges import sendable
 from backscroll.explain import Considered, Labels, explain
 from backscroll.messages import parse_messages, parse_time
-from backscroll.prompt import Asked, ask_for, parse_prompt
+from backscroll.prompt import Asked, ask_for, is_meanwhile, parse_prompt
 from backscroll.protocols import LLM, Embedder, MemoryStore
 from backscroll.recall.fuse import fuse
 from backscroll.recall.gather import gather, spans_of
@@ -315,7 +315,6 @@ class Thread:
             self.memory.embed_stored(self.key.user)
         return [line.source for line in lines]
 
-    @stage("context")
     def context(
         self,
         prompt: Prompt = None,
@@ -342,17 +341,7 @@ class Thread:
         Raises: BudgetError when anchors, tools and prompt do not fit; EmbedderError; MessageError; StoreError.
         """
         asking = self._asking(max_tokens, tools, model, now, preset, scope)
-        asked = self._asked(prompt, asking)
-        held = _others(self._anchors(asking.settings), asked.lines)
-        last = self._last(held, asked, asking.frame)
-        shares = divide(held, last.messages, asking.frame)
-        shown = self._window(held, last, shares, asking)
-        told, notes = self._summary(shown, last, shares, asking.settings)
-        parts = Parts(anchors=_others(held, shown), summary=told, window=shown, prompt=last.messages)
-        blocks, remarks = self._recalled(last, parts, shares, asking)
-        made = assemble(replace(parts, recalled=blocks), shares, asking.frame)
-        self._remember(last, made, asking.settings)
-        return explain(Considered(made, last, blocks, (*notes, *remarks)), asking.frame, asking.labels)
+        return self._context(prompt, asking)
 
     @overload
     def reply(
@@ -412,9 +401,9 @@ class Thread:
         llm, parsed, given = self.memory.llm, parse_tools(tools), parse_prompt(prompt)
         sent: list[Context] = []
 
-        def fit(message: Message | None, budget: int) -> Context:
-            told = parsed.told()
-            sent.append(self.context(message, max_tokens=budget, tools=told, model=llm.model, now=now, scope=scope))
+        def fit(exchange: Exchange, budget: int) -> Context:
+            asking = self._asking(budget, parsed.told(), llm.model, now, None, scope)
+            sent.append(self._context(exchange.new, asking, exchange.stored))
             return sent[-1]
 
         exchange = open_exchange(given, self._newest(given, max_tokens))
@@ -521,6 +510,21 @@ class Thread:
         goes_on = bool(newest) and newest[-1].message.role == "tool"
         return self._down_to_question(newest) if goes_on else newest
 
+    @stage("context")
+    def _context(self, prompt: Prompt, asking: _Asking, own: Sequence[Source] = ()) -> Context:
+        """The way of a context; `own` are the stored lines of the exchange that it goes on with."""
+        asked = self._asked(prompt, asking, own)
+        held = _others(self._anchors(asking.settings), asked.lines)
+        last = self._last(held, asked, asking.frame)
+        shares = divide(held, last.messages, asking.frame)
+        shown = self._window(held, last, shares, asking)
+        told, notes = self._summary(shown, last, shares, asking.settings)
+        parts = Parts(anchors=_others(held, shown), summary=told, window=shown, prompt=last.messages)
+        blocks, remarks = self._recalled(last, parts, shares, asking)
+        made = assemble(replace(parts, recalled=blocks), shares, asking.frame)
+        self._remember(last, made, asking.settings)
+        return explain(Considered(made, last, blocks, (*notes, *remarks)), asking.frame, asking.labels)
+
     def _asking(
         self,
         max_tokens: int,
@@ -548,16 +552,16 @@ class Thread:
         return _Asking(settings, frame, seen, Labels(name_of(settings), self.memory.embedder.name, scope))
 
     @stage("read")
-    def _asked(self, prompt: Prompt, asking: _Asking) -> Asked:
+    def _asked(self, prompt: Prompt, asking: _Asking, own: Sequence[Source]) -> Asked:
         """The prompt and the newest lines, as many as could be in the window."""
         given = parse_prompt(prompt)
         newest = self._store.tail(self.key, _ALL if asking.settings.skip_oversized else asking.frame.max_tokens)
         goes_on = given is None or given.role == "tool"
-        return _without_system(ask_for(given, self._down_to_question(newest) if goes_on else newest))
+        return _without_system(ask_for(given, self._down_to_question(newest, own) if goes_on else newest, own))
 
-    def _down_to_question(self, newest: list[Line]) -> list[Line]:
-        """The newest lines, or all where none of them is a user's: what is in progress began before them."""
-        has_question = any(line.message.role == "user" for line in newest)
+    def _down_to_question(self, newest: list[Line], own: Sequence[Source] = ()) -> list[Line]:
+        """The newest lines, or all where none of them is the question: what is in progress began before them."""
+        has_question = any(line.message.role == "user" and not is_meanwhile(line, own) for line in newest)
         return newest if has_question else self._store.tail(self.key, _ALL)
 
     def _anchors(self, settings: Settings) -> list[Line]:

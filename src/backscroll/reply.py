@@ -165,14 +165,14 @@ class Replying:
     Attributes:
         llm: who answers.
         tools: what it may call.
-        fit: (prompt or None for what is stored, max_tokens) -> the context to send.
+        fit: (exchange, max_tokens) -> the context to send.
         streams: whether the reply comes in pieces.
         keep_prompt: whether the prompt is stored where the reply fails.
     """
 
     llm: LLM
     tools: Tools
-    fit: Callable[[Message | None, int], Context]
+    fit: Callable[[Exchange, int], Context]
     streams: bool
     keep_prompt: bool
 
@@ -220,7 +220,7 @@ def fit_and_ask(
         received: the pieces of the reply so far, kept for the caller.
     """
     received.clear()
-    context = replying.fit(exchange.new, max_tokens)
+    context = replying.fit(exchange, max_tokens)
     try:
         reply = yield from ask(replying, context, received)
     except ContextTooLongError as refused:
@@ -259,7 +259,7 @@ def ask(replying: Replying, context: Context, received: list[str]) -> Generator[
 def _fit_less(exchange: Exchange, replying: Replying, context: Context, refused: ContextTooLongError) -> Context:
     """A context that the model may take; where the prompt alone is too long for it, its refusal stands."""
     try:
-        return replying.fit(exchange.new, _shrunk(context, refused))
+        return replying.fit(exchange, _shrunk(context, refused))
     except BudgetError as error:
         raise refused from error
 
