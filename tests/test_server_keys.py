@@ -227,6 +227,20 @@ def test_a_page_of_another_site_may_not_write(memory):
         assert "access-control-allow-origin" not in client.get("/api/users", headers={"Origin": own}).headers
 
 
+@pytest.mark.parametrize("path", ["/api/status", "/healthz", "/v1/models", "/nothing"])
+@pytest.mark.parametrize("headers", [b"Host: [", b"Host: localhost\r\nOrigin: http://["])
+@pytest.mark.parametrize("has_keys", [False, True])
+def test_a_host_or_an_origin_that_is_no_address_is_refused(memory, tmp_path, path, headers, has_keys):
+    keys = str(tmp_path / "keys.json") if has_keys else ""
+    if has_keys:
+        add_key(keys)
+    with served(memory, keys=keys) as server, connected(server.url) as connection:
+        lines = f"POST {path} HTTP/1.1\r\n".encode() + headers + b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        connection.sendall(lines)
+        status = connection.recv(100).split()[1]
+        assert status == b"403" or (path == "/healthz" and status == b"405")  # no Origin may write what takes none
+
+
 # limits
 
 

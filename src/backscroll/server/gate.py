@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Collection
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -69,6 +69,7 @@ class Gate:
         """Whose request it is. Raises: RefusedError."""
         client = scope.get("client")
         address = str(client[0] if client else "")
+        _split(f"//{headers.get('host', '')}")  # what asks for its own address later stumbles over one that is none
         if scope["path"] in self._open:
             if scope["method"] not in _SAFE:
                 self._check_rate(f"{scope['path']} {address}")
@@ -114,10 +115,10 @@ class Gate:
     def _check_origin(self, scope: Scope, headers: Headers) -> None:
         """Refuse what a page of another site makes a browser ask here, by its name or by ours."""
         host = headers.get("host", "")
-        if self._keyring is None and (urlsplit(f"//{host}").hostname or "") not in self._hosts:
+        if self._keyring is None and (_split(f"//{host}").hostname or "") not in self._hosts:
             raise RefusedError(403, "without keys this server is asked by the name localhost or 127.0.0.1 alone")
         origin = headers.get("origin")
-        if origin is not None and scope["method"] not in _SAFE and urlsplit(origin).netloc != host:
+        if origin is not None and scope["method"] not in _SAFE and _split(origin).netloc != host:
             raise RefusedError(403, "a page of another site may not write here")
 
     def _check_size(self, headers: Headers) -> None:
@@ -171,6 +172,14 @@ class Rate:
         if len(self._buckets) > _MAX_BUCKETS:
             self._buckets.popitem(last=False)  # who has not asked for the longest time has a full one anyway
         return 0.0 if left >= 1 else (1 - left) * 60 / self._per_minute
+
+
+def _split(address: str) -> SplitResult:
+    """The parts of an address that a client names. Raises: RefusedError where it is none, as ``http://[``."""
+    try:
+        return urlsplit(address)
+    except ValueError as error:
+        raise RefusedError(403, "Host and Origin are addresses") from error
 
 
 def _later(seconds: float) -> dict[str, str]:
