@@ -54,7 +54,7 @@ class Gate:
             self._check_size(headers)
             self._check_room(scope)
         except RefusedError as refused:
-            await problem(scope["path"], refused.status, str(refused), refused.code, **refused.headers)(
+            await problem(scope["path"], refused.status, str(refused), refused.code, **dict(refused.headers or {}))(
                 scope, receive, send
             )
             return

@@ -5,6 +5,7 @@ Which status an error of ours has is written here once.
 
 from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -37,6 +38,7 @@ _TITLES = {
     403: "Not allowed",
     404: "Not found",
     405: "Method not allowed",
+    408: "Too slow",
     413: "Too large",
     422: "Not what it should be",
     429: "Too many requests",
@@ -50,8 +52,8 @@ _OPENAI_TYPES = {400: "invalid_request_error", 401: "authentication_error", 403:
 _OPENAI_TYPES |= {404: "not_found_error", 413: "invalid_request_error", 429: "rate_limit_error"}
 
 
-class RefusedError(Exception):
-    """A request that is not served.
+class RefusedError(HTTPException):
+    """A request that is not served; an HTTPException, since FastAPI makes a 400 of others that a body is read into.
 
     Attributes:
         status: the HTTP status.
@@ -62,10 +64,13 @@ class RefusedError(Exception):
     def __init__(
         self, status: int, detail: str, code: str | None = None, headers: dict[str, str] | None = None
     ) -> None:
+        super().__init__(status, detail, headers or {})
         self.status = status
         self.code = code
-        self.headers = headers or {}
-        super().__init__(detail)
+
+    def __str__(self) -> str:
+        """What went wrong, without the status."""
+        return self.detail
 
 
 def status_of(error: BackscrollError) -> int:
@@ -101,4 +106,4 @@ async def answer_error(request: Request, error: Exception) -> Response:
 async def answer_refused(request: Request, error: Exception) -> Response:
     """The answer to a request that is not served."""
     assert isinstance(error, RefusedError)
-    return problem(request.url.path, error.status, str(error), error.code, **error.headers)
+    return problem(request.url.path, error.status, str(error), error.code, **dict(error.headers or {}))

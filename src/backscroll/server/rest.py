@@ -43,6 +43,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
         (401, "A key is needed"),
         (403, "Not from this page, or not by this name"),
         (404, "Not found"),
+        (408, "Too slow"),
         (413, "Too large, or the context does not fit"),
         (422, "Not what it should be"),
         (429, "Too many requests"),
