@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -62,6 +63,13 @@ def test_a_key_is_shown_once_and_kept_as_a_hash_that_only_its_owner_reads(tmp_pa
     assert Keyring(str(path)).find(secret).tenant == "acme"
     assert run("keys", "remove", "--keys", str(path), listed["id"]).exit_code == 0
     assert Keyring(str(path)).find(secret) is None
+
+
+def test_keys_that_are_made_at_once_are_all_kept(tmp_path):
+    path = str(tmp_path / "keys.json")
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda _: add_key(path)[1].id, range(24)))
+    assert sorted(key.id for key in read_keys(path)) == sorted(made)
 
 
 def test_a_wrong_key_opens_nothing(tmp_path):

@@ -3,13 +3,15 @@
 A key is 256 random bits, so that a plain SHA-256 of it can neither be guessed nor tried out. Knows nothing about HTTP.
 """
 
+import fcntl
 import hmac
 import json
 import os
 import re
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -51,17 +53,19 @@ def add_key(path: str, tenant: str = DEFAULT_TENANT, note: str = "") -> tuple[st
         raise MessageError(f"a tenant is named by small letters, digits, - and _, at most 63, not {tenant!r}")
     secret = _PREFIX + secrets.token_urlsafe(32)
     key = Key(tenant, _hash(secret), f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", note)
-    _write(path, [*(read_keys(path) if Path(path).exists() else []), key])
+    with _alone(path):
+        _write(path, [*(read_keys(path) if Path(path).exists() else []), key])
     return secret, key
 
 
 def remove_key(path: str, key_id: str) -> Key:
     """Take a key out of the file; it opens nothing from now on. Raises: NotFoundError."""
-    keys = read_keys(path)
-    found = [key for key in keys if key.id == key_id]
-    if not found:
-        raise NotFoundError(f"{path} has no key {key_id!r}; it has {', '.join(key.id for key in keys) or 'none'}")
-    _write(path, [key for key in keys if key.id != key_id])
+    with _alone(path):
+        keys = read_keys(path)
+        found = [key for key in keys if key.id == key_id]
+        if not found:
+            raise NotFoundError(f"{path} has no key {key_id!r}; it has {', '.join(key.id for key in keys) or 'none'}")
+        _write(path, [key for key in keys if key.id != key_id])
     return found[0]
 
 
@@ -119,6 +123,20 @@ class Keyring:
 
 def _hash(secret: str) -> str:
     return sha256(secret.encode(errors="surrogateescape")).hexdigest()
+
+
+@contextmanager
+def _alone(path: str) -> Iterator[None]:
+    """One change of the file at a time, by a lock on its folder that goes with the process."""
+    try:
+        folder = os.open(Path(path).parent, os.O_RDONLY)
+    except OSError as error:
+        raise MessageError(f"{path} cannot be written: {error}") from error
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def _write(path: str, keys: Sequence[Key]) -> None:
