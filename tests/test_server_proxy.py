@@ -524,6 +524,34 @@ def test_an_upstream_that_answers_something_else_goes_through_and_only_the_promp
     assert talks(memory) == [["Hi"]]
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        b'"stop": "\\ud83d"',
+        b'"user": "\\ud83d"',
+        b'"metadata": {"backscroll_thread": "\\ud83d"}',
+        b'"user": "' + b"u" * 501 + b'"',
+        b'"metadata": {"backscroll_thread": "' + b"t" * 501 + b'"}',
+        b'"metadata": {"backscroll_user": "' + b"t" * 501 + b'"}',
+    ],
+)
+def test_what_cannot_be_sent_on_or_is_no_name_is_refused_before_anything_is_stored(url, upstream, memory, more):
+    body = b'{"model": "small", "messages": [{"role": "user", "content": "x"}], ' + more + b"}"
+    got = httpx.post(url + PATH, content=body, headers={"Content-Type": "application/json"})
+    assert (got.status_code, got.json()["error"]["type"]) == (400, "invalid_request_error")
+    assert (upstream.bodies, memory.threads()) == ([], [])
+
+
+def test_headers_of_any_bytes_go_through_both_ways(url, upstream):
+    odd = "Jürgen ✓".encode()
+    data = json.dumps({"choices": [{"index": 0, "message": assistant("Yes.")}]}).encode()
+    upstream.steps = [lambda handler, _: handler.answer(200, data, {"X-Odd": odd.decode("latin-1")})]
+    got = httpx.post(url + PATH, json={"model": "small", "messages": [user("Hi")]}, headers={b"X-Odd": odd})
+    assert got.status_code == 200
+    assert dict(got.headers.raw)[b"x-odd"] == odd
+    assert upstream.headers[0]["x-odd"].encode("latin-1") == odd
+
+
 # keys
 
 

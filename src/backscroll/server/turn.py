@@ -101,6 +101,7 @@ def begin_turn(
     """
     began = time.monotonic()
     body = _parsed(raw)
+    _check_text(body)
     told = _without_ours(body)
     with ExitStack() as until_it_is_made:
         with observer.stage("store"):
@@ -122,7 +123,7 @@ def _addressed(
         raise MessageError("messages is a list of at least one message")
     history = _history(headers)
     user = _user(body, headers)
-    name = _named(headers, THREAD_HEADER) or _in_metadata(body, _THREAD_KEY)
+    name = _in_header(headers, THREAD_HEADER) or _in_metadata(body, _THREAD_KEY)
     known = name or find_thread(memory.store, user, messages)
     thread = memory.thread(known or f"chat-{uuid.uuid4().hex[:12]}", user=user)
     return thread, [_without_notes(message) for message in messages], history if name else "whole"
@@ -252,22 +253,27 @@ def _history(headers: Mapping[str, str]) -> History:
 
 
 def _user(body: Mapping[str, Any], headers: Mapping[str, str]) -> str:
-    given = _named(headers, USER_HEADER) or _in_metadata(body, _USER_KEY) or body.get("user")
-    return given if isinstance(given, str) and given.strip() else DEFAULT_USER
+    given = _in_header(headers, USER_HEADER) or _in_metadata(body, _USER_KEY) or _name(body.get("user"), "user")
+    return given or DEFAULT_USER
 
 
-def _named(headers: Mapping[str, str], header: str) -> str | None:
+def _in_header(headers: Mapping[str, str], header: str) -> str | None:
     """A name in a header, where any character may be percent-encoded."""
-    name = unquote(headers.get(header, ""), errors="replace")
-    if len(name) > _MAX_NAME:
-        raise MessageError(f"{header} has more than {_MAX_NAME} characters")
-    return name if name.strip() else None
+    return _name(unquote(headers.get(header, ""), errors="replace"), header)
 
 
 def _in_metadata(body: Mapping[str, Any], key: str) -> str | None:
     metadata = body.get("metadata")
-    found = metadata.get(key) if isinstance(metadata, Mapping) else None
-    return found if isinstance(found, str) and found.strip() else None
+    return _name(metadata.get(key), f"metadata.{key}") if isinstance(metadata, Mapping) else None
+
+
+def _name(given: object, what: str) -> str | None:
+    """A user's or a thread's name; None where none is given. Raises: MessageError for one that is too long."""
+    if not isinstance(given, str) or not given.strip():
+        return None
+    if len(given) > _MAX_NAME:
+        raise MessageError(f"{what} has more than {_MAX_NAME} characters")
+    return given
 
 
 def _without_ours(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -288,6 +294,16 @@ def _parsed(raw: bytes) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise MessageError("the body is a JSON object")
     return body
+
+
+def _check_text(body: Mapping[str, Any]) -> None:
+    """Refuse what could not be sent on; messages are checked as such."""
+    try:
+        json.dumps({key: value for key, value in body.items() if key != "messages"}, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise MessageError(f"the body holds half of a surrogate pair, which is no text: {error}") from error
+    except RecursionError as error:
+        raise MessageError("the body is nested too deep") from error
 
 
 def _listed(body: Mapping[str, Any], key: str) -> list[Any]:

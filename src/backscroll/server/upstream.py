@@ -71,7 +71,8 @@ class Upstream:
         except httpx.HTTPError as error:
             raise refused(error, self.base_url) from error
 
-    def _headers(self, given: Mapping[str, str], has_body: bool) -> dict[str, str]:
+    def _headers(self, given: Mapping[str, str], has_body: bool) -> dict[str, bytes]:
+        """What is sent beside a body; a client's bytes go as they came."""
         sent = {
             name: value
             for name, value in given.items()
@@ -79,17 +80,19 @@ class Upstream:
         }
         # A client's key is the upstream's where we ask for none and have none; else it is ours, and stays here.
         key = f"Bearer {self._key}" if self._key else given.get("authorization", "") if self._passes_keys else ""
-        return {
+        told = {
             **sent,
             "accept-encoding": "identity",
             **({"content-type": "application/json"} if has_body else {}),
             **({"authorization": key} if key else {}),
         }
+        return {name: value.encode("latin-1") for name, value in told.items()}
 
 
 def returned_headers(given: httpx.Headers) -> Iterable[tuple[str, str]]:
     """The headers of an answer that go back to the client."""
-    return [(name, value) for name, value in given.multi_items() if name.lower() not in _NOT_RETURNED]
+    told = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in given.raw]
+    return [(name, value) for name, value in told if name not in _NOT_RETURNED]
 
 
 def refused(error: httpx.HTTPError, base_url: str) -> RefusedError:
