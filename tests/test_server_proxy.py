@@ -414,6 +414,25 @@ def test_a_streamed_reply_is_stored_at_the_mark_of_its_end(url, memory, upstream
         hold.set()
 
 
+def test_a_piece_that_is_nested_too_deep_breaks_no_stream(url, memory, upstream):
+    upstream.steps = [streams([{"content": "The Ar"}, "[" * 100_000, {"content": "go."}])]
+    got = httpx.post(url + PATH, json={"model": "small", "messages": [user("Name a boat.")], "stream": True})
+    assert got.text.rstrip().endswith("data: [DONE]")
+    assert talks(memory) == [["Name a boat.", "The Argo."]]
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_store_that_fails_breaks_no_answer(url, memory, upstream, is_stream):
+    def closes(handler: openai_server.Handler, body: openai_server.Body) -> None:
+        memory.store.close()
+        says("The Argo.")(handler, body)
+
+    upstream.steps = [closes]
+    got = ask(url, [user("Name a boat.")], stream=is_stream)
+    assert (got.status_code, "Argo." in got.text) == (200, True)
+    assert 'backscroll_replies_total{end="lost"} 1.0' in httpx.get(f"{url}/metrics").text
+
+
 def test_what_was_streamed_until_the_client_left_is_stored_as_partial(url, memory, upstream):
     left = threading.Event()
     upstream.steps = [streams([{"content": "The Ar"}], then=lambda handler: left.wait(10))]

@@ -179,9 +179,9 @@ def _keep(turn: Turn, raw: bytes, is_stream: bool, state: State) -> None:
             observer.replies.labels(end_turn(turn, reply)).inc()
         embed_pending = partial(turn.thread.append, ())
         background.ask((id(turn.thread.memory), turn.thread.key.user), embed_pending)
-    except BackscrollError as error:
+    except Exception as error:  # noqa: BLE001 - also a bug's: it costs the line, not the answer
         observer.replies.labels("lost").inc()
-        _log.error("a reply could not be stored: %s", error)
+        _log.error("a reply could not be stored: %s", error if isinstance(error, BackscrollError) else type(error).__name__)
 
 
 def _named(turn: Turn) -> dict[str, str]:

@@ -320,7 +320,7 @@ def _chunks(raw: bytes) -> Iterator[dict[str, Any]]:
         if data and data != b"[DONE]":
             try:
                 chunk = json.loads(data)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(chunk, dict) and not chunk.get("error"):
                 yield chunk
