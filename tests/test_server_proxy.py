@@ -571,6 +571,16 @@ def test_headers_of_any_bytes_go_through_both_ways(url, upstream):
     assert upstream.headers[0]["x-odd"].encode("latin-1") == odd
 
 
+def test_headers_of_the_upstream_command_no_browser(url, upstream):
+    data = json.dumps({"choices": [{"index": 0, "message": assistant("Yes.")}]}).encode()
+    commands = {"Access-Control-Allow-Origin": "*", "Clear-Site-Data": '"*"', "Refresh": "0; url=http://evil.example"}
+    told = {**commands, "X-Backscroll-Odd": "1", "X-Request-Id": "7"}
+    upstream.steps = [lambda handler, _: handler.answer(200, data, told)]
+    got = ask(url, [user("Hi")])
+    assert got.headers["x-request-id"] == "7"
+    assert not {name.lower() for name in told} & set(got.headers) - {"x-request-id"}
+
+
 # keys
 
 

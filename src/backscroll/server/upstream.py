@@ -20,8 +20,9 @@ _NOT_SENT = frozenset(
 _NOT_SENT_STARTS = ("x-backscroll-", "x-forwarded-", "sec-")
 _NOT_RETURNED = frozenset(
     "content-length content-encoding connection keep-alive proxy-authenticate trailer transfer-encoding upgrade date "
-    "server set-cookie alt-svc strict-transport-security content-security-policy".split()
+    "server set-cookie alt-svc strict-transport-security content-security-policy clear-site-data refresh".split()
 )
+_NOT_RETURNED_STARTS = ("x-backscroll-", "access-control-")
 _log = logging.getLogger(__name__)
 
 
@@ -92,7 +93,9 @@ class Upstream:
 def returned_headers(given: httpx.Headers) -> Iterable[tuple[str, str]]:
     """The headers of an answer that go back to the client."""
     told = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in given.raw]
-    return [(name, value) for name, value in told if name not in _NOT_RETURNED]
+    return [
+        (name, value) for name, value in told if name not in _NOT_RETURNED and not name.startswith(_NOT_RETURNED_STARTS)
+    ]
 
 
 def refused(error: httpx.HTTPError, base_url: str) -> RefusedError:
