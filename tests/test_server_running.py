@@ -287,6 +287,9 @@ def test_spans_tell_the_stages_by_the_genai_conventions_and_nothing_that_was_sai
     assert {"store", "context", "search", "window", "chat small", "keep"} <= set(spans)
     assert spans["search"].context.trace_id == spans["context"].context.trace_id
     assert spans["chat small"].attributes["gen_ai.request.model"] == "small"
+    assert spans["chat small"].attributes["server.address"] == "127.0.0.1"
+    assert spans["chat small"].attributes["server.port"] == upstream.server_address[1]
+    assert (spans["chat small"].kind, spans["keep"].kind) == (trace.SpanKind.CLIENT, trace.SpanKind.INTERNAL)
     assert spans["keep"].attributes["gen_ai.usage.input_tokens"] == 11
     assert SAID not in str([span.to_json() for span in spans.values()])
 

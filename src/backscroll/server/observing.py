@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
+from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -62,11 +63,11 @@ class Observer:
         self._tracer = _tracer()
 
     @contextmanager
-    def stage(self, name: str, span_name: str = "", **attributes: Any) -> Iterator["Stage"]:
-        """Measure a part of a turn."""
+    def stage(self, name: str, span_name: str = "", is_call: bool = False, **attributes: Any) -> Iterator["Stage"]:
+        """Measure a part of a turn; a call is one of another server."""
         began = time.perf_counter()
         try:
-            with _span(self._tracer, span_name or name, attributes) as stage:
+            with _span(self._tracer, span_name or name, is_call, attributes) as stage:
                 yield stage
         finally:
             self.stages.labels(name).observe(time.perf_counter() - began)
@@ -94,11 +95,13 @@ class Stage:
 
 def asked_attributes(model: object, base_url: str) -> dict[str, Any]:
     """A request to a language model by the GenAI conventions, without what it says."""
+    address = urlsplit(base_url)
     return {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "openai",
         "gen_ai.request.model": model if isinstance(model, str) else None,
-        "server.address": base_url,
+        "server.address": address.hostname,
+        "server.port": address.port or (443 if address.scheme == "https" else 80),
     }
 
 
@@ -150,12 +153,13 @@ class Observed:
 
 
 @contextmanager
-def _span(tracer: Any, name: str, attributes: Mapping[str, Any]) -> Iterator[Stage]:
+def _span(tracer: Any, name: str, is_call: bool, attributes: Mapping[str, Any]) -> Iterator[Stage]:
     if tracer is None:
         yield Stage()
         return
     known = {key: value for key, value in attributes.items() if value is not None}
-    with tracer.start_as_current_span(name, attributes=known, record_exception=False) as span:
+    kind = import_module("opentelemetry.trace").SpanKind["CLIENT" if is_call else "INTERNAL"]
+    with tracer.start_as_current_span(name, kind=kind, attributes=known, record_exception=False) as span:
         yield Stage(span)
 
 

@@ -63,7 +63,8 @@ async def chat_completions(request: Request) -> Response:
     turn = await to_thread.run_sync(_begun, request, raw, limiter=threads)
     model = turn.body.get("model")
     named = f"chat {model}" if isinstance(model, str) else "chat"
-    with request.app.state.observer.stage("upstream", named, **asked_attributes(model, upstream.base_url)):
+    asked = asked_attributes(model, upstream.base_url)
+    with request.app.state.observer.stage("upstream", named, is_call=True, **asked):
         turn, answer = await _answered(upstream, turn, request)
     headers = {**dict(returned_headers(answer.headers)), **_named(turn)}
     if answer.headers.get("content-type", "").startswith("text/event-stream"):
@@ -181,7 +182,9 @@ def _keep(turn: Turn, raw: bytes, is_stream: bool, state: State) -> None:
         background.ask((id(turn.thread.memory), turn.thread.key.user), embed_pending)
     except Exception as error:  # noqa: BLE001 - also a bug's: it costs the line, not the answer
         observer.replies.labels("lost").inc()
-        _log.error("a reply could not be stored: %s", error if isinstance(error, BackscrollError) else type(error).__name__)
+        _log.error(
+            "a reply could not be stored: %s", error if isinstance(error, BackscrollError) else type(error).__name__
+        )
 
 
 def _named(turn: Turn) -> dict[str, str]:

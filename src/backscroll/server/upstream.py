@@ -72,7 +72,7 @@ class Upstream:
         except httpx.HTTPError as error:
             raise refused(error, self.base_url) from error
 
-    def _headers(self, given: Mapping[str, str], has_body: bool) -> dict[str, bytes]:
+    def _headers(self, given: Mapping[str, str], has_body: bool) -> dict[bytes, bytes]:
         """What is sent beside a body; a client's bytes go as they came."""
         sent = {
             name: value
@@ -87,7 +87,7 @@ class Upstream:
             **({"content-type": "application/json"} if has_body else {}),
             **({"authorization": key} if key else {}),
         }
-        return {name: value.encode("latin-1") for name, value in told.items()}
+        return {name.encode("latin-1"): value.encode("latin-1") for name, value in told.items()}
 
 
 def returned_headers(given: httpx.Headers) -> Iterable[tuple[str, str]]:
