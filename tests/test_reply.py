@@ -134,6 +134,26 @@ def test_none_asks_for_what_is_stored():
         assert [source.position for source in turn.sources] == [0, 1]
 
 
+def test_none_asks_nobody_where_what_is_stored_is_answered():
+    with Chat("Twelve.") as chat:
+        chat.thread.reply("How many?", max_tokens=300)
+        for later in ([], [system("Be brief.")]):
+            chat.thread.append(later)
+            with pytest.raises(MessageError, match="answered already"):
+                chat.thread.reply(None, max_tokens=300)
+        assert (len(chat.llm.asked), chat.stored[1:]) == (1, [("assistant", "Twelve."), ("system", "Be brief.")])
+
+
+def test_none_asks_nobody_while_a_call_waits_for_its_result():
+    with Chat(calls("c1", "c2"), "Twelve.") as chat:
+        chat.thread.reply("How many?", max_tokens=500, tools=TOOLS)
+        for missing, given in (("c1, c2", result("c1", "5")), ("c2", result("c2", "7"))):
+            with pytest.raises(MessageError, match=f"append the results of {missing} first"):
+                chat.thread.reply(None, max_tokens=500, tools=TOOLS)
+            chat.thread.append(given)
+        assert chat.thread.reply(None, max_tokens=500, tools=TOOLS).text == "Twelve."
+
+
 def test_without_a_prompt_and_without_lines_there_is_nothing_to_ask():
     with Chat() as chat:
         with pytest.raises(MessageError, match="give a prompt"):

@@ -16,6 +16,7 @@ from itertools import takewhile
 from types import MappingProxyType, TracebackType
 from typing import Any
 
+from backscroll.anchors import INSTRUCTING
 from backscroll.answer import checked
 from backscroll.context import Context
 from backscroll.errors import (
@@ -25,6 +26,7 @@ from backscroll.errors import (
     LLMUnavailableError,
     MessageError,
 )
+from backscroll.exchanges import atoms, call_ids
 from backscroll.messages import paired, parse_message
 from backscroll.protocols import LLM
 from backscroll.tools import Tools
@@ -189,7 +191,8 @@ def open_exchange(prompt: Message | None, newest: Sequence[Line]) -> Exchange:
         newest: the newest lines of the thread, oldest first, down to the exchange in progress; for a prompt with an id
             from its own line on, where it is stored.
 
-    Raises: MessageError for None where nothing is stored.
+    Raises: MessageError for None where nothing is stored, what is stored is answered, or a call lacks a result; for an
+        id that another line has.
     """
     place = _place(prompt, newest)
     if place is None:
@@ -200,6 +203,8 @@ def open_exchange(prompt: Message | None, newest: Sequence[Line]) -> Exchange:
     asked = newest[place]
     next_place = newest[-1].position - asked.position + 1
     own = [asked, *takewhile(lambda line: line.message.role != "user", newest[place + 1 :])]
+    if prompt is None:
+        _check_is_open(own)
     answer = None if prompt is None else next((i for i in range(1, len(own)) if _answers(own[i])), None)
     if answer is not None:
         stored = tuple(line.source for line in own[: answer + 1])
@@ -328,6 +333,19 @@ def _place(prompt: Message | None, newest: Sequence[Line]) -> int | None:
     open_from = next((i + 1 for i in reversed(range(start, len(newest))) if _answers(newest[i])), start)
     places = (i for i in reversed(range(open_from, len(newest))) if newest[i].message.payload == prompt.payload)
     return next(places, None)
+
+
+def _check_is_open(own: Sequence[Line]) -> None:
+    """Refuse to ask for what is stored where a model would have nothing to answer, or only half of it."""
+    said = [line for line in own if line.message.role not in INSTRUCTING]
+    if said and _answers(said[-1]):
+        raise MessageError("what is stored is answered already: give a prompt")
+    payloads = [line.message.payload for line in own]
+    for atom in atoms(payloads):
+        answered = {payloads[place].get("tool_call_id") for place in atom}
+        missing = sorted(call_ids(payloads[atom[0]]) - answered)
+        if missing:
+            raise MessageError(f"a call waits for its result: append the results of {', '.join(missing)} first")
 
 
 def _answers(line: Line) -> bool:
