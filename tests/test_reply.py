@@ -248,6 +248,17 @@ def test_a_prompt_with_an_id_is_answered_once():
         assert (len(chat.stored), len(chat.llm.asked)) == (82, 1)
 
 
+@pytest.mark.parametrize("taken", ["m1", "m1/1"])
+def test_a_prompt_with_the_id_of_another_line_is_refused(taken):
+    with Chat("Twelve.", "Never asked.") as chat:
+        chat.thread.reply(user("How many?", id="m1"), max_tokens=300)
+        with pytest.raises(MessageError, match=f"the id '{taken}' is that of another line"):
+            chat.thread.reply(user("And blue ones?", id=taken), max_tokens=300)
+        parts = [{"type": "text", "text": "How many?"}]
+        assert chat.thread.reply(user(parts, id="m1"), max_tokens=300).text == "Twelve."  # the same, written otherwise
+        assert (len(chat.llm.asked), len(chat.stored)) == (1, 2)
+
+
 def test_an_unanswered_prompt_with_an_id_that_the_chat_went_past_is_asked_again_and_not_stored_again():
     prompt = user("How many?", id="m1")
     with Chat(LLMTimeoutError("late"), "Yes.", call(), "Twelve.") as chat:

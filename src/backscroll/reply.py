@@ -27,6 +27,7 @@ from backscroll.errors import (
     MessageError,
 )
 from backscroll.exchanges import atoms, call_ids
+from backscroll.fingerprint import says_the_same
 from backscroll.messages import paired, parse_message
 from backscroll.protocols import LLM
 from backscroll.tools import Tools
@@ -201,6 +202,8 @@ def open_exchange(prompt: Message | None, newest: Sequence[Line]) -> Exchange:
         named = replace(prompt, id=prompt.id or uuid.uuid4().hex)
         return Exchange(str(named.id), new=named)
     asked = newest[place]
+    if prompt is not None and not says_the_same(asked.message, prompt):
+        raise MessageError(f"the id {prompt.id!r} is that of another line, which says something else: give a new one")
     next_place = newest[-1].position - asked.position + 1
     own = [asked, *takewhile(lambda line: line.message.role != "user", newest[place + 1 :])]
     if prompt is None:
