@@ -144,6 +144,14 @@ def test_none_asks_nobody_where_what_is_stored_is_answered():
         assert (len(chat.llm.asked), chat.stored[1:]) == (1, [("assistant", "Twelve."), ("system", "Be brief.")])
 
 
+def test_none_goes_on_behind_a_result_whatever_was_said_before_its_call():
+    with Chat("Twelve.") as chat:
+        chat.thread.append([user("How many?"), assistant("I look."), calls("c1"), result("c1", "12")])
+        assert chat.thread.reply(None, max_tokens=300).text == "Twelve."
+        assert chat.llm.asked[0][-1] == result("c1", "12")
+        assert len(chat.stored) == 5
+
+
 def test_none_asks_nobody_while_a_call_waits_for_its_result():
     with Chat(calls("c1", "c2"), "Twelve.") as chat:
         chat.thread.reply("How many?", max_tokens=500, tools=TOOLS)
@@ -563,6 +571,20 @@ def test_a_stream_that_is_left_stores_what_was_received_as_partial(leave):
         if leave is not leave_by_interrupt:
             assert chat.thread.reply("And?", max_tokens=300).text == "Go on."
             assert chat.llm.asked[-1] == [user("How many?"), assistant("You have"), user("And?")]
+
+
+def test_a_prompt_with_an_id_whose_reply_was_left_is_asked_again():
+    prompt = user("How many?", id="m1")
+    with Chat("You have twelve vans.", LLMTimeoutError("late"), "Twelve.") as chat:
+        with chat.thread.reply(prompt, max_tokens=300, stream=True) as stream:
+            next(stream)
+        with pytest.raises(LLMTimeoutError):
+            chat.thread.reply(prompt, max_tokens=300, keep_prompt=True)
+        for turn in (chat.thread.reply(prompt, max_tokens=300), chat.thread.reply(prompt, max_tokens=300)):
+            assert (turn.text, turn.reply.is_partial) == ("Twelve.", False)
+        assert chat.llm.asked[2] == [user("How many?"), assistant("You"), user("How many?")]
+        assert chat.stored == [("user", "How many?"), ("assistant", "You"), ("assistant", "Twelve.")]
+        assert len(chat.llm.asked) == 3
 
 
 @pytest.mark.parametrize("keep_prompt", [False, True])

@@ -185,7 +185,7 @@ def open_exchange(prompt: Message | None, newest: Sequence[Line]) -> Exchange:
 
     It is where its id is; without an id, where the same message stands in the exchange in progress, and nothing but
     calls and results follows it: a turn that failed goes on from there. One that the chat went past without an answer
-    is asked again at the end.
+    is asked again at the end, and so is one with an id whose reply's reader left.
 
     Args:
         prompt: the prompt, or None for what is stored.
@@ -208,11 +208,13 @@ def open_exchange(prompt: Message | None, newest: Sequence[Line]) -> Exchange:
     own = [asked, *takewhile(lambda line: line.message.role != "user", newest[place + 1 :])]
     if prompt is None:
         _check_is_open(own)
-    answer = None if prompt is None else next((i for i in range(1, len(own)) if _answers(own[i])), None)
+    whole = (i for i in range(1, len(own)) if _answers(own[i]) and not own[i].message.metadata.get(PARTIAL))
+    answer = None if prompt is None else next(whole, None)
     if answer is not None:
         stored = tuple(line.source for line in own[: answer + 1])
         return Exchange(asked.id, stored=stored, answer=own[answer])
-    if len(own) < len(newest) - place:
+    is_left = prompt is not None and any(_answers(line) for line in own[1:])
+    if is_left or len(own) < len(newest) - place:
         return Exchange(asked.id, new=asked.message, next_place=next_place)
     return Exchange(asked.id, stored=tuple(line.source for line in own), next_place=next_place)
 
