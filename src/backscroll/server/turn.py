@@ -18,7 +18,6 @@ from typing import Any, cast
 from urllib.parse import unquote
 from weakref import WeakValueDictionary
 
-from backscroll.anchors import REPLACES_SYSTEM
 from backscroll.context import Context
 from backscroll.errors import MessageError
 from backscroll.fingerprint import says_the_same
@@ -36,7 +35,7 @@ USER_HEADER, THREAD_HEADER = "x-backscroll-user", "x-backscroll-thread"
 HISTORY_HEADER, BUDGET_HEADER, PRESET_HEADER = "x-backscroll-history", "x-backscroll-max-tokens", "x-backscroll-preset"
 _USER_KEY, _THREAD_KEY = "backscroll_user", "backscroll_thread"  # in the body's metadata
 _NOTED = frozenset(  # in a line's metadata: what is known here of its reply, which no client tells
-    {PARTIAL, CONTEXT_TOKENS, LATENCY, PRESET, REPLACES_SYSTEM, "usage", "model", "finish_reason"}
+    {PARTIAL, CONTEXT_TOKENS, LATENCY, PRESET, "replaces_system", "usage", "model", "finish_reason"}
 )
 _MAX_NAME = 500
 _SHRUNK_SHARE = 0.75  # of what the model says it takes: counts differ, and the reply needs room
