@@ -4,6 +4,7 @@ import { make } from "./dom.js";
 
 const FENCE = /^[ \t]*(`{3,}|~{3,})([^\n`]*)\n([\s\S]*?)(?:\n?^[ \t]*\1[ \t]*$|(?![\s\S]))/m;
 const INLINE = /(`+)([^`\n](?:[^\n]*?[^`\n])?)\1(?!`)|\*\*([^\s*](?:[^\n*]*[^\s*])?)\*\*/;
+const LONG_LINE = 10000;
 
 export function prose(text) {
   const parts = [];
@@ -25,9 +26,15 @@ function paragraphs(text) {
   return trimmed ? trimmed.split(/\n{2,}/).map((one) => make("p", { dir: "auto" }, inline(one))) : [];
 }
 
+// Line by line, as neither code nor emphasis goes over a line's end; a very long line stays plain, since looking for
+// their ends takes time by the square of its length.
 function inline(text) {
+  return text.split(/(?<=\n)/).flatMap((line) => line.length < LONG_LINE ? marked(line) : [line]);
+}
+
+function marked(line) {
   const parts = [];
-  let rest = text;
+  let rest = line;
   for (let found = INLINE.exec(rest); found; found = INLINE.exec(rest)) {
     parts.push(rest.slice(0, found.index));
     parts.push(found[2] !== undefined ? make("code", {}, found[2]) : make("strong", {}, found[3]));
