@@ -5,11 +5,10 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from backscroll.anchors import REPLACES_SYSTEM
 from backscroll.reply import CONTEXT_TOKENS, LATENCY, PARTIAL, PRESET
 
 MAX_TOKENS = 2**31 - 1
-NOTED = frozenset({PARTIAL, CONTEXT_TOKENS, LATENCY, PRESET, REPLACES_SYSTEM, "model", "finish_reason", "usage"})
+NOTED = frozenset({PARTIAL, CONTEXT_TOKENS, LATENCY, PRESET, "replaces_system", "model", "finish_reason", "usage"})
 Name = Annotated[str, Field(min_length=1, max_length=500)]
 Position = Annotated[int, Field(ge=0, le=2**53 - 1)]
 Budget = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
