@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -431,6 +432,72 @@ def test_the_model_is_told_what_a_tool_gave_or_why_it_failed(made, told):
         assert chat.stored[-1] == ("assistant", "So be it.")
 
 
+def made_by(way: str, message: dict) -> backscroll.Memory:
+    """A memory whose model gives a message, then words."""
+    if way == "script":
+        return backscroll.open(":memory:", embedder="hashing", llm=ScriptedLLM([message, "Twelve."]))
+    said = iter([message, "Twelve."])
+    return backscroll.open(":memory:", embedder="hashing", llm=lambda messages, tools: next(said))
+
+
+@pytest.mark.parametrize("way", ["function", "script"])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({}, {}),
+        ({"id": None}, {"id": ""}),
+        ({"id": "c"}, {"id": "c"}),
+        ({"id": 1, "index": 0}, {"id": 2, "index": 1}),
+    ],
+)
+def test_each_call_has_its_result_whatever_ids_the_calls_came_with(way, first, second):
+    made = [{"function": {"name": "find", "arguments": arguments}} for arguments in ({"q": "vans"}, '{"q": "🚚"}')]
+    message = {"tool_calls": [{**first, **made[0]}, {**second, **made[1]}]}
+    with made_by(way, message) as memory:
+        thread = memory.thread("chat")
+        assert thread.reply("How many?", max_tokens=500, tools=VANS).text == "Twelve."
+        payloads = [line.message.payload for line in thread.lines()]
+        assert faults(payloads, alternating=False) == []
+        assert [one["content"] for one in payloads[2:4]] == ["12 vans for 'vans'", "12 vans for '🚚'"]
+        assert [one["function"]["arguments"] for one in payloads[1]["tool_calls"]] == ['{"q": "vans"}', '{"q": "🚚"}']
+
+
+@pytest.mark.parametrize("way", ["function", "script"])
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"tool_calls": ["find"]},
+        {"tool_calls": {"id": "c1"}},
+        {"tool_calls": [{"id": "c1", "function": "find"}]},
+        {"tool_calls": [{"id": "c1", "function": {"name": "find", "arguments": {"q": object()}}}]},
+        {"content": 12},
+    ],
+)
+def test_a_reply_that_is_no_message_is_the_models_error(way, message):
+    with made_by(way, message) as memory:
+        thread = memory.thread("chat")
+        with pytest.raises(LLMError):
+            thread.reply("How many?", max_tokens=500, tools=VANS, keep_prompt=True)
+        assert [line.message.text for line in thread.lines()] == ["How many?"]
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize("arguments", ["[" * 100_000, '{"q": ' * 100_000, "{}"])
+def test_a_call_that_cannot_be_read_or_fails_without_words_is_told_to_the_model(arguments):
+    def find():
+        raise UnspeakableError
+
+    with Chat(calls("c1", arguments=arguments), "So be it.") as chat:
+        chat.thread.reply("How many?", max_tokens=900_000, tools={"find": find})
+        expected = "UnspeakableError" if arguments == "{}" else "error: the arguments are not JSON"
+        assert expected in chat.stored[2][1]
+        assert chat.stored[-1] == ("assistant", "So be it.")
+
+
 def test_what_ends_the_program_goes_through_a_tool_and_leaves_no_half_pair():
     def leave():
         raise SystemExit(3)
@@ -511,6 +578,48 @@ def test_a_tools_schema_is_made_of_its_signature_or_given():
     }
     given = Tool(book, "Books.", {"type": "object"}).schema("book")["function"]
     assert (given["description"], given["parameters"]) == ("Books.", {"type": "object"})
+
+
+def find_in(place: str, color: str, limit: int = 3) -> str:
+    """Find vans."""
+    return f"{limit} {color} vans in {place}"
+
+
+class Finder:
+    def __call__(self, color: str) -> str:
+        """Find vans."""
+        return f"{color} vans"
+
+
+@pytest.mark.parametrize(
+    ("tool", "properties", "told"),
+    [
+        (partial(find_in, "Bonn", limit=2), {"color": {"type": "string"}}, "2 blue vans in Bonn"),
+        (partial(partial(find_in, limit=2), "Bonn"), {"color": {"type": "string"}}, "2 blue vans in Bonn"),
+        (Finder(), {"color": {"type": "string"}}, "blue vans"),
+    ],
+)
+def test_a_tool_may_be_a_partial_function_or_an_object_that_is_called(tool, properties, told):
+    schema = Tool(tool).schema("find")["function"]
+    assert schema["description"] == "Find vans."
+    assert schema["parameters"] == {"type": "object", "properties": properties, "required": ["color"]}
+    with Chat(call(color="blue"), "Two.") as chat:
+        chat.thread.reply("How many?", max_tokens=500, tools={"find": tool})
+        assert chat.stored[2] == ("tool", told)
+
+
+def unreadable(color: "Color"):  # noqa: F821
+    return color
+
+
+@pytest.mark.parametrize("tool", [unreadable, type, partial(unreadable)])
+def test_a_tool_whose_signature_cannot_be_read_is_refused_but_with_a_schema_of_its_own(tool):
+    with Chat("Twelve.") as chat:
+        with pytest.raises(MessageError, match=r"'find'.*give Tool\(function, description, parameters\)"):
+            chat.thread.reply("How many?", max_tokens=500, tools={"find": tool}, keep_prompt=True)
+        assert (chat.llm.asked, chat.stored) == ([], [])
+        given = Tool(tool, "Finds.", {"type": "object"})
+        assert chat.thread.reply("How many?", max_tokens=500, tools={"find": given}).text == "Twelve."
 
 
 @pytest.mark.parametrize("tools", [{"find": 4}, {"find": asyncio.sleep}, ["find"]])

@@ -9,6 +9,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
+from traceback import format_exception_only
 from types import TracebackType
 from typing import Any, get_type_hints
 
@@ -40,9 +42,16 @@ class Tool:
         ...     "Twice a number."
         >>> Tool(double).schema("double")["function"]["parameters"]
         {'type': 'object', 'properties': {'number': {'type': 'integer'}}, 'required': ['number']}
+
+        Raises: MessageError where the signature cannot be read.
         """
-        told = self.description or (inspect.getdoc(self.function) or "").partition("\n")[0]
-        parameters = _parameters(self.function) if self.parameters is None else dict(self.parameters)
+        told = self.description or (inspect.getdoc(_written(self.function)) or "").partition("\n")[0]
+        try:
+            parameters = _parameters(self.function) if self.parameters is None else dict(self.parameters)
+        except (NameError, TypeError, ValueError, AttributeError, SyntaxError) as error:
+            raise MessageError(
+                f"tool {name!r}: its signature cannot be read ({error}): give Tool(function, description, parameters)"
+            ) from error
         return {"type": "function", "function": {"name": name, "description": told, "parameters": parameters}}
 
 
@@ -84,7 +93,7 @@ class Tools:
             return f"error: there is no tool {name!r}, only {', '.join(self.functions)}"
         try:
             arguments = json.loads(called.get("arguments") or "{}")
-        except ValueError as error:
+        except (ValueError, TypeError, RecursionError) as error:
             return f"error: the arguments are not JSON: {error}"
         if not isinstance(arguments, dict):
             return "error: the arguments are not a JSON object"
@@ -99,7 +108,7 @@ GivenTools = Tools | Mapping[str, Callable[..., object] | Tool] | Sequence[Mappi
 def parse_tools(given: GivenTools) -> Tools:
     """Tools from what a caller gives: functions by name, which are run here, or schemas, whose calls are the caller's.
 
-    Raises: MessageError where it is neither, or a function must be awaited.
+    Raises: MessageError where it is neither, or a function must be awaited, or its signature cannot be read.
     """
     if isinstance(given, Tools):
         tools = given
@@ -113,6 +122,7 @@ def parse_tools(given: GivenTools) -> Tools:
             raise MessageError(f"tool {name!r} is not a function that returns its result when it is called")
     if not all(isinstance(schema, Mapping) for schema in tools.schemas):
         raise MessageError("tools are functions by name, or a list of schemas")
+    tools.told()
     return tools
 
 
@@ -128,7 +138,7 @@ class _Outcome(AbstractContextManager["_Outcome"]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
         if not isinstance(error, Exception):
             return False
-        self.text = f"error: {type(error).__name__}: {error}"
+        self.text = f"error: {''.join(format_exception_only(error)).strip()}"  # also where it cannot tell its text
         return True
 
 
@@ -142,13 +152,23 @@ def _text(result: object) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+def _written(function: Callable[..., object]) -> Callable[..., object]:
+    """The function that has the docstring and the annotations: of a partial one, or of an object that is called."""
+    if isinstance(function, partial):
+        return _written(function.func)
+    is_object = not (inspect.isroutine(function) or inspect.isclass(function))
+    return type(function).__call__ if is_object else function
+
+
 def _parameters(function: Callable[..., object]) -> dict[str, Any]:
     """The JSON schema of a function's parameters, by its annotations; one that is not known may be anything."""
-    hints = get_type_hints(function)
+    hints = get_type_hints(_written(function))
+    bound = function.keywords if isinstance(function, partial) else {}
     named = [
         one
         for one in inspect.signature(function).parameters.values()
         if one.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        and one.name not in bound
     ]
     known = {one.name: _TYPES.get(hints.get(one.name, object)) for one in named}
     return {

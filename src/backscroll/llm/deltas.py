@@ -5,25 +5,12 @@ probabilities) are left out of the message; what stands in a call is kept, since
 """
 
 import codecs
-import json
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from backscroll.answer import normal_calls
 from backscroll.messages import paired, text_of
 from backscroll.types import Reply, Usage
-
-
-def is_answer(given: object) -> bool:
-    """Whether it is built like an answer, or a chunk of one, as far as it is read here.
-
-    >>> is_answer({"choices": [{"delta": {"content": "Yes."}}]}), is_answer({"choices": "Yes."})
-    (True, False)
-    """
-    if not isinstance(given, Mapping):
-        return False
-    choices = given.get("choices") or []
-    return isinstance(choices, list) and all(isinstance(one, Mapping) and _holds_message(one) for one in choices)
 
 
 def whole(answer: Mapping[str, Any]) -> Reply:
@@ -92,21 +79,6 @@ class Deltas:
             call["function"][key] = _joined(call["function"].get(key), value)
 
 
-def _holds_message(choice: Mapping[str, Any]) -> bool:
-    said = [choice.get(key) or {} for key in ("message", "delta")]
-    return all(isinstance(one, Mapping) and _is_message(one) for one in said)
-
-
-def _is_message(said: Mapping[str, Any]) -> bool:
-    calls = said.get("tool_calls") or []
-    is_text = isinstance(said.get("content"), str | list | None) and isinstance(said.get("refusal"), str | None)
-    return is_text and isinstance(calls, list) and all(isinstance(call, Mapping) and _is_call(call) for call in calls)
-
-
-def _is_call(call: Mapping[str, Any]) -> bool:
-    return all(isinstance(call.get(kind) or {}, Mapping) for kind in ("function", "custom"))
-
-
 def _choice(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """The first choice; empty where there is none, as in the last chunk, which brings the usage."""
     choices: Sequence[Mapping[str, Any]] = given.get("choices") or ()
@@ -121,30 +93,12 @@ def _message(text: str, refusal: str | None, calls: Iterable[Mapping[str, Any]])
     message: dict[str, Any] = {"role": "assistant", "content": paired(text) or None}
     if refusal:
         message["refusal"] = paired(refusal)
-    told = _told(list(calls))
+    told = normal_calls(list(calls))
     if told:
         message["tool_calls"] = told
     if text == "" and not refusal and not told:
         message["content"] = ""
     return message
-
-
-def _told(calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The calls as they are sent again: each with an id of its own, which some servers leave out."""
-    told: list[dict[str, Any]] = []
-    for call in calls:
-        kept = {key: value for key, value in call.items() if key != "index"}
-        kept["id"] = _name(kept.get("id"))
-        if not kept["id"] or any(kept["id"] == other["id"] for other in told):
-            kept["id"] = f"call_{uuid.uuid4().hex[:24]}"
-        if "custom" not in kept:
-            called = dict(kept.get("function") or {})
-            given = called.get("arguments") or "{}"
-            called["arguments"] = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
-            kept["function"] = called
-        kept["type"] = kept.get("type") or "function"
-        told.append(kept)
-    return told
 
 
 def _usage(given: object) -> Usage | None:

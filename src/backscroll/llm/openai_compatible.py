@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 
 import httpx
 
+from backscroll.answer import is_answer
 from backscroll.endpoint import checked_address, checked_key
 from backscroll.errors import ContextTooLongError, LLMError, LLMTimeoutError, LLMUnavailableError
-from backscroll.llm.deltas import Deltas, as_chunk, is_answer, whole
+from backscroll.llm.deltas import Deltas, as_chunk, whole
 from backscroll.llm.wordings import limit_in, says_too_long
 from backscroll.protocols import Pieces
 from backscroll.retry import DEFAULT_RETRY, TRANSIENT, Retry
