@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 import json
 import logging
+import pickle
 import socket
 import subprocess
 import sys
@@ -795,6 +796,14 @@ def test_the_report_prints_as_a_table_and_dumps_as_json(memory):
     table = str(report).splitlines()
     assert table[0].startswith(f"{report.tokens} of 500 tokens (o200k_base), preset backscroll")
     assert len([row for row in table if row.startswith(("+ ", "- "))]) == len(report.entries)
+
+
+def test_a_report_that_nobody_looked_at_is_explained_after_it_was_pickled(memory):
+    memory.thread("old").append(turns(3))
+    context = memory.thread("new").context("What about item 2?", max_tokens=500)
+    again = pickle.loads(pickle.dumps(context))
+    assert str(again.report) == str(context.report)
+    assert again == context
 
 
 # what a prompt may be

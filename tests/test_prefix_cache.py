@@ -38,7 +38,7 @@ def long_chat(turns: int = TURNS) -> Conversation:
 
 
 def context_of(*messages: dict) -> Context:
-    report = Report(1000, 0, 0, "", "", "", "", "", ())
+    report = Report(1000, 0, 0, "", "", "", "", "", tuple)
     return Context(list(messages), 0, (), report)
 
 

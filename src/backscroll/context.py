@@ -4,8 +4,9 @@ Knows nothing about how it was made.
 """
 
 import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property, partial
 from typing import Any
 
 from backscroll.types import Entry, Source
@@ -15,16 +16,18 @@ _BAR_CHARACTERS = 40
 _TEXT_CHARACTERS = 56
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Report:
     """Every part and every line of a context: in or out, why, at what cost.
+
+    The entries are made when they are first looked at: most contexts are sent, and never explained.
 
     Attributes:
         max_tokens: what was allowed; tokens: what all of it costs; tools_tokens: the tools' schemas among them.
         counter: name of the counter of tokens; preset: the settings' name; embedder: its name.
         query: what was searched for.
         scope: thread, user or all.
-        entries: one a line, in the order in which they are sent; what was left out stands last in its part.
+        explain: makes the entries.
         notes: what could not run or was chosen otherwise, in words.
     """
 
@@ -36,8 +39,18 @@ class Report:
     embedder: str
     query: str
     scope: str
-    entries: tuple[Entry, ...]
+    explain: Callable[[], Iterable[Entry]] = field(repr=False, compare=False)
     notes: tuple[str, ...] = ()
+
+    @cached_property
+    def entries(self) -> tuple[Entry, ...]:
+        """One a line, in the order in which they are sent; what was left out stands last in its part."""
+        return tuple(self.explain())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copied and pickled with its entries, and without what they are made of."""
+        entries = self.entries
+        return {**vars(self), "explain": partial(tuple, entries)}
 
     def part_tokens(self) -> dict[str, int]:
         """Tokens of each part that is in the context; what is left of `tokens` is roles, fences and dates."""
@@ -47,12 +60,12 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values."""
-        plain = asdict(self)
-        plain["parts"] = self.part_tokens()
-        for entry in plain["entries"]:
+        plain = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "explain"}
+        entries = [asdict(entry) for entry in self.entries]
+        for entry in entries:
             entry["created_at"] = entry["created_at"] and entry["created_at"].isoformat()
             entry["source"] = entry["source"] and Source(*entry["source"])._asdict()
-        return plain
+        return {**plain, "entries": entries, "parts": self.part_tokens()}
 
     def to_json(self, indent: int | None = 2) -> str:
         """The report as JSON text."""

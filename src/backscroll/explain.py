@@ -5,6 +5,7 @@ Knows nothing about how the choice was made beyond what it is handed.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from backscroll.assemble import Assembled, Frame, in_order
 from backscroll.context import Context, Report
@@ -57,7 +58,7 @@ def explain(considered: Considered, frame: Frame, labels: Labels) -> Context:
         embedder=labels.embedder,
         query=considered.asked.text,
         scope=labels.scope,
-        entries=tuple(_entries(considered, frame)),
+        explain=partial(_entries, considered, frame),
         notes=considered.notes,
     )
     return Context(messages=made.messages, tokens=made.tokens, sources=_sources(considered, frame), report=report)
