@@ -184,6 +184,27 @@ def test_words_that_another_process_deletes_while_they_are_summarized_do_not_com
     assert b"zeppelin" not in b"".join(file.read_bytes() for file in tmp_path.iterdir())
 
 
+def test_what_is_read_in_one_state_does_not_see_what_another_process_stores_meanwhile(tmp_path):
+    def message(text: str) -> Message:
+        return Message("user", {"role": "user", "content": text}, text)
+
+    with closing(open_file(tmp_path / "chat.db")) as reading, closing(open_file(tmp_path / "chat.db")) as writing:
+        other = ThreadKey("alice", "harbor")
+        writing.append(KEY, [message("one")])
+        with reading.one_state():
+            before = reading.tail(KEY, 10**6)
+            writing.append(KEY, [message("two")])
+            writing.append(other, [message("three")])
+            with reading.one_state():
+                assert reading.tail(KEY, 10**6) == before
+            assert reading.tail(other, 10**6) == []
+            reading.append(KEY, [message("four")])  # what is written inside begins a new state
+            assert [line.message.text for line in reading.tail(KEY, 10**6)] == ["one", "two", "four"]
+            assert [line.message.text for line in reading.tail(other, 10**6)] == ["three"]
+        assert writing.delete("alice") == 4
+        assert reading.tail(KEY, 10**6) == []
+
+
 def test_threads_take_turns_on_one_store(tmp_path):
     store = open_file(tmp_path / "chat.db")
     failures = []

@@ -430,7 +430,7 @@ class Thread:
         seen = self._scope(scope, settings)
         asked, _ = self._query(contextualize(query, (), "none"), seen, days_of(query))
         found = search(self._store, seen, asked, _fusion(asked, settings))
-        near = self._related(found, asked, settings, k)
+        near = self._related(found, asked, self._least(asked, settings), settings, k)
         lines = {line.row: line for line in self._store.fetch([int(row) for row in found.candidates.row[near.order]])}
         columns = found.candidates
         return [
@@ -513,11 +513,12 @@ class Thread:
     @stage("context")
     def _context(self, prompt: Prompt, asking: _Asking, own: Sequence[Source] = ()) -> Context:
         """The way of a context; `own` are the stored lines of the exchange that it goes on with."""
-        asked = self._asked(prompt, asking, own)
-        held = _others(self._anchors(asking.settings), asked.lines)
-        last = self._last(held, asked, asking.frame)
-        shares = divide(held, last.messages, asking.frame)
-        shown = self._window(held, last, shares, asking)
+        with self._store.one_state():
+            asked = self._asked(prompt, asking, own)
+            held = _others(self._anchors(asking.settings), asked.lines)
+            last = self._last(held, asked, asking.frame)
+            shares = divide(held, last.messages, asking.frame)
+            shown = self._window(held, last, shares, asking)
         told, notes = self._summary(shown, last, shares, asking.settings)
         parts = Parts(anchors=_others(held, shown), summary=told, window=shown, prompt=last.messages)
         blocks, remarks = self._recalled(last, parts, shares, asking)
@@ -649,27 +650,37 @@ class Thread:
         days = days_of(asked.text, now)
         asking_for = [self._query(one, asking.scope, days) for one in made.queries()]
         query, remarks = asking_for[0]
-        found = fuse([search(self._store, asking.scope, one, _fusion(one, settings)) for one, _ in asking_for])
+        least = self._least(query, settings)
         shown = (*parts.anchors, *asking.frame.facts, *parts.window, *filter(None, asked.lines))
-        outside = leave_out(found, (line.row for line in shown))
-        near = self._related(outside, query, settings, settings.recall_lines)
-        spans = widen(spans_of(near, asked.at, _WORTH_READING * shares.space), *settings.neighbors)
-        buffered = self._store.blocks(self.key, asked.at)[-settings.buffer_blocks :] if settings.buffer_blocks else []
-        kept = relevance([span for span in buffered if _may_see(asking.scope, span)], spans, settings.buffer_blocks)
-        blocks = gather(self._store, kept, near, asked.at, settings.recall_unit == "exchange")
+        most = settings.buffer_blocks
+        with self._store.one_state():
+            found = fuse([search(self._store, asking.scope, one, _fusion(one, settings)) for one, _ in asking_for])
+            outside = leave_out(found, (line.row for line in shown))
+            near = self._related(outside, query, least, settings, settings.recall_lines)
+            spans = widen(spans_of(near, asked.at, _WORTH_READING * shares.space), *settings.neighbors)
+            buffered = self._store.blocks(self.key, asked.at)[-most:] if most else []
+            kept = relevance([span for span in buffered if _may_see(asking.scope, span)], spans, most)
+            blocks = gather(self._store, kept, near, asked.at, settings.recall_unit == "exchange")
         notes = (*filter(None, (made.note,)), *remarks)
         return [_beside(block, asked.lines) for block in blocks] if any(asked.lines) else blocks, notes
 
-    def _related(self, found: Ranking, query: Query, settings: Settings, max_lines: int | None) -> Ranking:
-        """What is near enough by meaning, or shares a word where words count.
+    def _least(self, query: Query, settings: Settings) -> float:
+        """The cosine from which on a line is near enough by meaning.
 
         A query without a word that says anything ("Hi!", "Thanks") is near to a hundred other greetings: there only
         what hardly any two unrelated lines have in common stays.
         """
-        is_hybrid = _fusion(query, settings) == "hybrid"
-        chosen = replace(settings, min_similarity="p99.9") if is_hybrid and not query.terms else settings
-        minimum = _NO_COSINE if query.vector is None else self.memory.min_similarity(chosen)
-        return threshold(found, minimum, max_lines, keep_words=is_hybrid and bool(query.terms))
+        if query.vector is None:
+            return _NO_COSINE
+        says_nothing = _fusion(query, settings) == "hybrid" and not query.terms
+        return self.memory.min_similarity(replace(settings, min_similarity="p99.9") if says_nothing else settings)
+
+    def _related(
+        self, found: Ranking, query: Query, least: float, settings: Settings, max_lines: int | None
+    ) -> Ranking:
+        """What is near enough by meaning, or shares a word where words count."""
+        keep_words = _fusion(query, settings) == "hybrid" and bool(query.terms)
+        return threshold(found, least, max_lines, keep_words)
 
     @stage("remember")
     def _remember(self, asked: Asked, made: Assembled, settings: Settings) -> None:
@@ -681,7 +692,7 @@ class Thread:
             return
         fresh = [block.span for block in made.parts.recalled if not block.is_buffered]
         best = fresh[: settings.buffer_blocks]
-        if best != [span for span in self._store.blocks(self.key, asked.at + 1) if span.asked_at == asked.at]:
+        if best != self._store.blocks(self.key, asked.at + 1, since=asked.at):
             self._store.put_blocks(self.key, asked.at, best, 2 * settings.buffer_blocks)
 
     def _scope(self, scope: ScopeName, settings: Settings) -> Scope:

@@ -132,6 +132,12 @@ class Store(Protocol):
         nothing slow belongs inside, no search, and no `delete`.
         """
 
+    def one_state(self) -> AbstractContextManager[None]:
+        """While it lasts, what is read is of one state of the store, until something is written inside.
+
+        Cheaper than reading one after the other, too. Other threads of this process wait: nothing slow belongs inside.
+        """
+
     def fork(self, key: ThreadKey, position: int) -> ThreadKey:
         """Let the thread go on from `position` as a branch; the lines from there on are no longer current.
 
@@ -244,8 +250,8 @@ class Index(Protocol):
         Returns: whether it was kept.
         """
 
-    def blocks(self, key: ThreadKey, before: int) -> list[Span]:
-        """What was recalled when the thread was asked at positions below `before`, oldest first."""
+    def blocks(self, key: ThreadKey, before: int, since: int = 0) -> list[Span]:
+        """What was recalled when the thread was asked at positions from `since` to below `before`, oldest first."""
 
     def put_blocks(self, key: ThreadKey, asked_at: int, spans: Sequence[Span], max_blocks: int) -> None:
         """Replace what was recalled at `asked_at`, and forget all but the newest `max_blocks` blocks up to there."""

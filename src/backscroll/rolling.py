@@ -140,11 +140,13 @@ class Rolling:
 
     def _kept(self, key: ThreadKey, before: int) -> _Kept:
         """What is stored, with the chunks that left the window since, which are summarized now."""
-        keep = partial(self._keep, self._store.deletions(key.user))
-        stored = self._store.summaries(key)
-        single = self._without_gaps(key, [one for one in stored if one.method == METHOD], keep)
-        covered = single[-1].last + 1 if single else 0
-        left = self._store.read(key, covered, before + _NEXT_LINES) if covered < before else []
+        with self._store.one_state():
+            keep = partial(self._keep, self._store.deletions(key.user))
+            stored = self._store.summaries(key)
+            single = [one for one in stored if one.method == METHOD]
+            covered = single[-1].last + 1 if single else 0
+            left = self._store.read(key, covered, before + _NEXT_LINES) if covered < before else []
+        single = self._without_gaps(key, single, keep)
         gone = [chunk for chunk in chunks(left) if chunk[-1].position < before]
         return _Kept([*single, *(keep(summarize(chunk, count_stored)) for chunk in gone)], stored, keep)
 

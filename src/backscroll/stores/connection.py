@@ -65,6 +65,8 @@ class Connection:
         path: the file, or ``:memory:``.
         is_closed: whether it was closed.
         is_exclusive: whether the transactions of now are parts of one.
+        holds_state: whether what is read now is of one state.
+        known: what was looked up in the state that is held, for those who look again; empty where none is.
     """
 
     def __init__(self, path: str, busy_timeout_seconds: float) -> None:
@@ -79,6 +81,8 @@ class Connection:
         self._lock = threading.RLock()
         self.is_closed = False
         self.is_exclusive = False
+        self.known: dict[Any, Any] = {}
+        self.holds_state = False
         _check_place(path)
         is_new = path != MEMORY and not os.path.lexists(path)
         with store_errors(path):
@@ -108,14 +112,55 @@ class Connection:
     @contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
         """One state of the file for as long as it lasts, whatever others write."""
-        with self._transaction("BEGIN") as connection:
-            yield connection
+        with self._lock:
+            if self.holds_state:
+                with store_errors(self.path):
+                    yield self._connection
+            else:
+                with self._transaction("BEGIN") as connection:
+                    yield connection
+
+    @contextmanager
+    def one_state(self) -> Iterator[None]:
+        """What is read inside is of one state of the file, until something is written inside.
+
+        Other threads wait for its end: nothing slow belongs inside.
+        """
+        with self._lock:
+            if self.holds_state or self._connection.in_transaction:
+                yield
+                return
+            self._hold()
+            try:
+                yield
+            finally:
+                self._let_go()
+
+    def _hold(self) -> None:
+        with store_errors(self.path):
+            self._connection.execute("BEGIN")
+        self.holds_state = True
+
+    def _let_go(self) -> None:
+        self.holds_state = False
+        self.known.clear()
+        with store_errors(self.path):
+            if self._connection.in_transaction:
+                self._connection.execute("COMMIT")
 
     @contextmanager
     def writing(self) -> Iterator[apsw.Connection]:
         """All of it is on disk when this ends, or nothing of it."""
-        with self._transaction("BEGIN IMMEDIATE") as connection:
-            yield connection
+        with self._lock:
+            held = self.holds_state
+            if held:
+                self._let_go()
+            try:
+                with self._transaction("BEGIN IMMEDIATE") as connection:
+                    yield connection
+            finally:
+                if held:
+                    self._hold()
 
     @contextmanager
     def writing_derived(self) -> Iterator[apsw.Connection]:

@@ -55,28 +55,29 @@ def add_summary(database: apsw.Connection, branch: Branch, summary: Summary) -> 
     )
 
 
-def blocks(database: apsw.Connection, branch: Branch, before: int) -> list[Span]:
-    """What was recalled when the path was asked in front of position `before`, oldest first."""
-    return [span for _, _, span in _visible(database, branch, before)]
+def blocks(database: apsw.Connection, user: str, branch: Branch, before: int, since: int) -> list[Span]:
+    """What was recalled when a user's path was asked from position `since` to below `before`, oldest first."""
+    return [span for _, _, span in _visible(database, user, branch, before, since)]
 
 
-def _visible(database: apsw.Connection, branch: Branch, before: int) -> list[tuple[int, int, Span]]:
+def _visible(
+    database: apsw.Connection, user: str, branch: Branch, before: int, since: int = 0
+) -> list[tuple[int, int, Span]]:
     """The blocks of the path, with the thread that was asked and the block's number.
 
     A span whose own lines are no longer on the current path of their family is left out.
     """
     found = []
-    owners = _Owners(database, branch)
+    owners = _Owners(database, user, branch)
     for thread_id, first, stop in branch.segments:
-        asked = rows(
-            database,
+        asked = database.execute(
             "SELECT u.name, f.name, b.first, b.last, b.score, b.similarity, b.asked_at, b.line_thread_id, b.number, "
             "f.thread_id = b.line_thread_id AND f.thread_id = f.head_id AND f.thread_id <> ?4 "  # another, unbranched
             "FROM blocks b "
             "JOIN threads t ON t.thread_id = b.line_thread_id JOIN threads f ON f.thread_id = t.family_id "
             "JOIN users u ON u.user_id = f.user_id WHERE b.thread_id = ?1 AND b.asked_at >= ?2 "
             "AND b.asked_at < ?3 ORDER BY b.asked_at, b.number",
-            (thread_id, first, min(stop, before), branch.family_id),
+            (thread_id, max(first, since), min(stop, before), branch.family_id),
         )
         for *values, line_thread_id, number, is_current in asked:
             span = Span(*values)
@@ -86,39 +87,56 @@ def _visible(database: apsw.Connection, branch: Branch, before: int) -> list[tup
 
 
 def put_blocks(
-    database: apsw.Connection, branch: Branch, asked_at: int, spans: Sequence[Span], max_blocks: int
+    database: apsw.Connection, user: str, branch: Branch, asked_at: int, spans: Sequence[Span], max_blocks: int
 ) -> None:
     """Replace what was recalled at `asked_at`, and forget all but the newest `max_blocks` up to there."""
     asked = branch.owner(asked_at)
     database.execute("DELETE FROM blocks WHERE thread_id = ? AND asked_at = ?", (asked, asked_at))
-    owners = _Owners(database, branch)
-    for number, span in enumerate(spans):
-        owner = owners.of(span)
-        if owner is not None:  # else the thread was deleted since it was searched
-            database.execute(
-                "INSERT INTO blocks (thread_id, asked_at, number, line_thread_id, first, last, score, similarity) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (asked, asked_at, number, owner, span.first, span.last, span.score, span.similarity),
-            )
-    _forget_oldest(database, branch, asked_at, max_blocks)
+    database.executemany(
+        "INSERT INTO blocks (thread_id, asked_at, number, line_thread_id, first, last, score, similarity) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (asked, asked_at, number, owner, span.first, span.last, span.score, span.similarity)
+            for number, (span, owner) in enumerate(zip(spans, _owners(database, user, branch, spans), strict=True))
+            if owner is not None  # else the thread was deleted since it was searched
+        ],
+    )
+    _forget_oldest(database, user, branch, asked_at, max_blocks)
 
 
-def _forget_oldest(database: apsw.Connection, branch: Branch, up_to: int, max_blocks: int) -> None:
+def _forget_oldest(database: apsw.Connection, user: str, branch: Branch, up_to: int, max_blocks: int) -> None:
     """Those out of sight are not counted: they may come back with their lines."""
-    kept = _visible(database, branch, up_to + 1)
+    kept = _visible(database, user, branch, up_to + 1)
     database.executemany(
         "DELETE FROM blocks WHERE thread_id = ? AND asked_at = ? AND number = ?",
         [(thread_id, span.asked_at, number) for thread_id, number, span in kept[: max(len(kept) - max_blocks, 0)]],
     )
 
 
+def _owners(database: apsw.Connection, user: str, branch: Branch, spans: Sequence[Span]) -> list[int | None]:
+    """The owner of each span; those of families that never branched are looked up at once."""
+    owners = _Owners(database, user, branch)
+    names = list({span.family for span in spans if span.user == user and span.family != branch.root})
+    unbranched = dict(
+        rows(
+            database,
+            "SELECT name, thread_id FROM threads WHERE thread_id = head_id AND user_id = ? "
+            f"AND name IN ({','.join('?' * len(names))})",
+            (branch.user_id, *names),
+        )
+    )
+    return [
+        int(unbranched[span.family]) if span.user == user and span.family in unbranched else owners.of(span)
+        for span in spans
+    ]
+
+
 class _Owners:
     """The thread whose line stands last in a span, on the path of the branch or on its family's current one."""
 
-    def __init__(self, database: apsw.Connection, branch: Branch) -> None:
+    def __init__(self, database: apsw.Connection, user: str, branch: Branch) -> None:
         self._database = database
-        user = database.execute("SELECT name FROM users WHERE user_id = ?", (branch.user_id,)).get
-        self._families: dict[ThreadKey, Branch | None] = {ThreadKey(str(user), branch.root): branch}
+        self._families: dict[ThreadKey, Branch | None] = {ThreadKey(user, branch.root): branch}
 
     def of(self, span: Span) -> int | None:
         """The thread's number; None where the family is gone."""

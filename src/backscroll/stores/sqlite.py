@@ -8,7 +8,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 
 import apsw
@@ -16,6 +16,7 @@ import apsw
 from backscroll.errors import NotFoundError, StoreBusyError, StoreError
 from backscroll.fingerprint import fingerprint
 from backscroll.stores import branches, checks, deletion, derived, embedding, lines, ranking
+from backscroll.stores.branches import Branch
 from backscroll.stores.cache import ColumnsCache
 from backscroll.stores.columns import Columns
 from backscroll.stores.connection import Connection, rows
@@ -117,6 +118,10 @@ class SQLiteStore:
             self._cache.forget()  # it may hold what was taken back
             raise
 
+    def one_state(self) -> AbstractContextManager[None]:
+        """What is read inside is of one state of the file."""
+        return self._connection.one_state()
+
     def fork(self, key: ThreadKey, position: int) -> ThreadKey:
         """Let the thread go on from `position` as a branch, and its name stand for it."""
         with self._connection.writing() as database:
@@ -130,13 +135,13 @@ class SQLiteStore:
     def tail(self, key: ThreadKey, tokens: int) -> list[Line]:
         """The newest lines, oldest first, that have `tokens` tokens together."""
         with self._connection.reading() as database:
-            branch = branches.find_branch(database, key)
+            branch = self._branch(database, key)
             return lines.tail(database, branch, tokens) if branch else []
 
     def read(self, key: ThreadKey, first: int, last: int) -> list[Line]:
         """The lines from position `first` to `last`, both included."""
         with self._connection.reading() as database:
-            branch = branches.find_branch(database, key)
+            branch = self._branch(database, key)
             return lines.read(database, branch, first, last) if branch else []
 
     def fetch(self, rows: Sequence[int]) -> list[Line]:
@@ -147,7 +152,7 @@ class SQLiteStore:
     def find(self, key: ThreadKey, line_id: str) -> Line | None:
         """The line of the current path that has an id."""
         with self._connection.reading() as database:
-            branch = branches.find_branch(database, key)
+            branch = self._branch(database, key)
             return lines.find(database, branch, [line_id]).get(line_id) if branch else None
 
     def said(self, user: str, message: Message, max_lines: int) -> list[Line]:
@@ -164,7 +169,7 @@ class SQLiteStore:
     def pinned(self, key: ThreadKey) -> list[Line]:
         """The pinned lines of the thread, in order."""
         with self._connection.reading() as database:
-            branch = branches.find_branch(database, key)
+            branch = self._branch(database, key)
             return lines.pinned(database, branch) if branch else []
 
     def pin(self, key: ThreadKey, position: int, pinned: bool) -> Line:
@@ -262,7 +267,7 @@ class SQLiteStore:
     def summaries(self, key: ThreadKey) -> list[Summary]:
         """The summaries of the thread's path, by first position, then longest first."""
         with self._connection.reading() as database:
-            branch = branches.find_branch(database, key)
+            branch = self._branch(database, key)
             return derived.summaries(database, key, branch) if branch else []
 
     def deletions(self, user: str) -> str:
@@ -279,16 +284,17 @@ class SQLiteStore:
             derived.add_summary(database, branches.need_branch(database, key), summary)
             return True
 
-    def blocks(self, key: ThreadKey, before: int) -> list[Span]:
-        """What was recalled when the thread was asked at positions below `before`, oldest first."""
+    def blocks(self, key: ThreadKey, before: int, since: int = 0) -> list[Span]:
+        """What was recalled when the thread was asked at positions from `since` to below `before`, oldest first."""
         with self._connection.reading() as database:
-            branch = branches.find_branch(database, key)
-            return derived.blocks(database, branch, before) if branch else []
+            branch = self._branch(database, key)
+            return derived.blocks(database, key.user, branch, before, since) if branch else []
 
     def put_blocks(self, key: ThreadKey, asked_at: int, spans: Sequence[Span], max_blocks: int) -> None:
         """Replace what was recalled at `asked_at`."""
         with self._connection.writing_derived() as database:
-            derived.put_blocks(database, branches.make_branch(database, key), asked_at, spans, max_blocks)
+            branch = branches.make_branch(database, key)
+            derived.put_blocks(database, key.user, branch, asked_at, spans, max_blocks)
 
     def setting(self, name: str) -> str | None:
         """A value kept with the store, or None."""
@@ -318,6 +324,17 @@ class SQLiteStore:
                 Finding("lines", 1, "bytes of deleted lines may be in the file", derived=True, repaired=repair)
             )
         return findings
+
+    def _branch(self, database: apsw.Connection, key: ThreadKey) -> Branch | None:
+        """The branch that a name stands for, looked up once in a state that is held."""
+        known = self._connection.known
+        if key not in known:
+            found = branches.find_branch(database, key)
+            if not self._connection.holds_state:
+                return found
+            known[key] = found
+        branch: Branch | None = known[key]
+        return branch
 
     def _columns(self, database: apsw.Connection, scope: Scope) -> Iterator[Columns]:
         """The columns of the scope's user, or one user's after the other's where it names none."""
