@@ -58,7 +58,11 @@ def search(index: Index, scope: Scope, query: Query, fusion: Literal["hybrid", "
     found = index.search(scope, query.vector, asked, MAX_CANDIDATES, reach=len(WEIGHTS_NEIGHBOR))
     own = WEIGHT_DENSE * _share(found.dense) + WEIGHT_LEXICAL * _share(found.lexical)
     around = [weight * _at_distance(found, own, i) for i, weight in enumerate(WEIGHTS_NEIGHBOR, start=1)]
-    value = sum(around, own) + WEIGHT_SPEAKER * _is_by(found, speakers) + WEIGHT_DAYS * _is_of(found, query.days)
+    value = sum(around, own)
+    if speakers:
+        value += WEIGHT_SPEAKER * _is_by(found, speakers)
+    if query.days:
+        value += WEIGHT_DAYS * _is_of(found, query.days)
     length = np.maximum(found.tokens, LONG_TOKENS) / LONG_TOKENS
     return _ranked(found, (value / length**LONG_EXPONENT).astype(np.float32))
 
@@ -82,8 +86,8 @@ def _at_distance(found: Candidates, own: Column, distance: int) -> Column:
     for step in range(1, distance + 1):  # lines between them may be no candidates
         apart = found.position[step:] - found.position[:-step] == distance
         is_there = apart & (found.family[step:] == found.family[:-step])
-        total[step:][is_there] += own[:-step][is_there]
-        total[:-step][is_there] += own[step:][is_there]
+        total[step:] += own[:-step] * is_there
+        total[:-step] += own[step:] * is_there
     return total
 
 

@@ -159,6 +159,11 @@ class Columns:
         """How many vectors there are."""
         return 0 if self.matrix is None else len(self.matrix)
 
+    @property
+    def has_single_passages(self) -> bool:
+        """Whether no line has two vectors: then the number of a group is that of its one passage."""
+        return len(self.group_start) == self.passages
+
     def set_threads(self, threads: Sequence[ThreadRow]) -> None:
         """Take in new threads, or the old ones as they are after a fork or a switch."""
         is_only_new = all(one.thread_id not in self.threads and one.parent_id is None for one in threads)
@@ -247,7 +252,7 @@ class Columns:
         """Numbers of the passages of some groups in the matrix, and where each group begins among them."""
         starts = self.group_start.values
         firsts = starts[groups].astype(np.int64)
-        if len(starts) == self.passages:  # no line has two
+        if self.has_single_passages:
             return firsts, np.arange(len(groups))
         behind = np.minimum(groups + 1, len(starts) - 1)
         counts = np.where(groups + 1 < len(starts), starts[behind], self.passages) - firsts
@@ -263,7 +268,7 @@ class Columns:
         """The group of each passage, or of all of them."""
         numbers = np.arange(self.passages) if passages is None else passages
         starts = self.group_start.values
-        return numbers if len(starts) == self.passages else np.searchsorted(starts, numbers, "right") - 1
+        return numbers if self.has_single_passages else np.searchsorted(starts, numbers, "right") - 1
 
     def _stops(self, read_as: dict[int, int]) -> dict[int, int]:
         """For each thread, up to which position its own lines are on the path of its family."""

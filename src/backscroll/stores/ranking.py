@@ -51,10 +51,11 @@ def search(
         chosen = np.arange(visible.count) if visible.mask is None else np.flatnonzero(visible.mask)
     chosen = chosen[np.argsort(columns.places(chosen))]
     dense, passage = _similarities(columns, chosen, vector, known)
-    present, family = np.unique(columns.family.values[chosen], return_inverse=True)
+    family = columns.family.values[chosen]
+    is_first = np.diff(family, prepend=-1) != 0
     return Candidates(
         row=columns.row.values[chosen],
-        family=family.astype(np.int32),
+        family=np.cumsum(is_first, dtype=np.int32) - 1,
         position=columns.position.values[chosen],
         tokens=columns.tokens.values[chosen],
         speaker=columns.speaker.values[chosen],
@@ -63,7 +64,7 @@ def search(
         dense=dense,
         lexical=lexical[chosen],
         passage=passage,
-        families=tuple(columns.families[code] for code in present),
+        families=tuple([columns.families[code] for code in family[is_first].tolist()]),
         speakers=tuple(columns.speakers),
     )
 
@@ -127,6 +128,8 @@ def merge(found: Sequence[Candidates], max_lines: int, reach: int) -> Candidates
 
     Across users a line is found by its vector only where the cosine is above 0.
     """
+    if len(found) == 1:
+        return found[0]
     families: list[ThreadKey] = []
     speakers: list[str] = []
     columns: dict[str, list[NDArray[Any]]] = {name: [] for name in _ARRAYS}
@@ -143,7 +146,7 @@ def merge(found: Sequence[Candidates], max_lines: int, reach: int) -> Candidates
         families=tuple(families),
         speakers=tuple(speakers),
     )
-    if len(found) == 1 or len(together.row) <= max_lines:
+    if len(together.row) <= max_lines:
         return together
     places = (together.family.astype(np.int64) << 32) + together.position
     numbers = np.union1d(best(together.dense, 0, max_lines), best(together.lexical, 0, max_lines))
@@ -192,13 +195,16 @@ def _nearest(
     else:
         similarities = known if among is None else known[among]
     groups = columns.groups_of(among)
-    starts = np.flatnonzero(np.diff(groups, prepend=-1))  # a line's passages stand together
-    if not len(starts):
-        return np.empty(0, np.int64)
-    best_of = np.maximum.reduceat(similarities, starts)
-    lines = columns.group_line.values[groups[starts]].astype(np.int64)
-    newest_last = np.argsort(lines)
-    return lines[newest_last][best(best_of[newest_last], _ABSENT, max_lines)]
+    if columns.has_single_passages:
+        lines, best_of = columns.group_line.values[groups], similarities
+    else:
+        starts = np.flatnonzero(np.diff(groups, prepend=-1))  # a line's passages stand together
+        lines = columns.group_line.values[groups[starts]]
+        best_of = np.maximum.reduceat(similarities, starts) if len(starts) else similarities
+    if np.any(lines[1:] < lines[:-1]):
+        newest_last = np.argsort(lines)
+        lines, best_of = lines[newest_last], best_of[newest_last]
+    return lines[best(best_of, _ABSENT, max_lines)].astype(np.int64)
 
 
 def _similarities(
@@ -212,6 +218,9 @@ def _similarities(
         return dense, passage
     numbers, begins = columns.passages_of(groups[embedded])
     own = columns.matrix.similarities(vector, numbers) if known is None else known[numbers]
+    if columns.has_single_passages:
+        dense[embedded] = own
+        return dense, passage
     highest = np.maximum.reduceat(own, begins)
     nearest = np.flatnonzero(own == np.repeat(highest, np.diff(np.append(begins, len(numbers)))))
     dense[embedded] = highest
