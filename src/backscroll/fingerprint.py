@@ -13,6 +13,8 @@ from typing import Any
 from backscroll.messages import text_of
 from backscroll.types import Message
 
+_ENCODER = json.JSONEncoder(sort_keys=True)  # json.dumps makes one for each call
+
 
 def fingerprint(payload: Mapping[str, Any]) -> int:
     """A number of 64 bits, with its sign, for what a message says.
@@ -32,7 +34,7 @@ def fingerprint(payload: Mapping[str, Any]) -> int:
         [_call(call) for call in payload.get("tool_calls") or ()],
         payload.get("tool_call_id") or None,
     ]
-    data = json.dumps(said, sort_keys=True).encode()
+    data = _ENCODER.encode(said).encode()
     return int.from_bytes(blake2b(data, digest_size=8).digest(), signed=True)
 
 

@@ -6,12 +6,14 @@ Knows nothing about threads, tokens or budgets.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 from backscroll.errors import MessageError
 from backscroll.types import Message
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)  # json.dumps makes one for each call
 _KEPT_BESIDE = ("id", "created_at", "metadata")  # ours: stored with the message and never sent
 
 
@@ -116,15 +118,15 @@ def _copied(value: object, what: str) -> dict[str, Any]:
     """A deep copy as JSON keeps it, so that what is stored is what was checked."""
     if not isinstance(value, Mapping):
         raise MessageError(f"{what} is a dict, not {type(value).__name__}")
+    is_flat = all(type(key) is type(held) is str for key, held in value.items())  # most are: a third of a line's work
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        text = "".join(chain.from_iterable(value.items())) if is_flat else _ENCODER.encode(value)
         text.encode()
     except UnicodeEncodeError as error:
         raise MessageError(f"{what} holds half of a surrogate pair, which is no text: {error}") from error
     except (TypeError, ValueError, RecursionError) as error:
         raise MessageError(f"{what} must be made of JSON values: {error}") from error
-    copied: dict[str, Any] = json.loads(text)
-    return copied
+    return dict(value) if is_flat else json.loads(text)
 
 
 def _check_role(payload: Mapping[str, Any]) -> None:
