@@ -15,6 +15,7 @@ Only this and embedding may ask others: the index is asked here. Knows nothing a
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
@@ -26,14 +27,31 @@ from backscroll.terms import terms
 from backscroll.tracing import stage
 from backscroll.types import Candidates, Days, Query, Ranking, Scope
 
-WEIGHT_DENSE, WEIGHT_LEXICAL = 0.5, 0.5
-WEIGHTS_NEIGHBOR = (0.2, 0.1)  # of a line at distance 1, at distance 2
-WEIGHT_SPEAKER, WEIGHT_DAYS = 0.15, 0.2
-LONG_TOKENS, LONG_EXPONENT = 64, 0.4
 MAX_CANDIDATES = 512  # by each side; what stands below has never been in a context of 8,000 tokens
 _ROLES = frozenset({"user", "assistant", "tool", "system", "developer"})
 
 Column = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What each share counts.
+
+    Attributes:
+        neighbors: of a line at distance 1, at distance 2 and so on.
+        long_tokens, long_exponent: from how many tokens on a line is divided, and how much.
+    """
+
+    dense: float = 0.5
+    lexical: float = 0.5
+    neighbors: tuple[float, ...] = (0.2, 0.1)
+    speaker: float = 0.15
+    days: float = 0.2
+    long_tokens: int = 64
+    long_exponent: float = 0.4
+
+
+WEIGHTS = Weights()
 
 
 @stage("search")
@@ -51,20 +69,30 @@ def search(index: Index, scope: Scope, query: Query, fusion: Literal["hybrid", "
     if fusion == "dense":
         found = index.search(scope, query.vector, (), MAX_CANDIDATES, reach=0)
         return _ranked(found, found.dense)
+    found, speakers = candidates(index, scope, query)
+    return rank(found, query, speakers)
+
+
+def candidates(index: Index, scope: Scope, query: Query) -> tuple[Candidates, frozenset[str]]:
+    """The lines worth ranking, and the one speaker whom the query names, if it names one."""
     speaking = index.speakers(scope)
-    speakers = _named(speaking, query.terms)
     names = {term for speaker in speaking if speaker not in _ROLES for term in _terms_of(speaker)}
     asked = tuple(term for term in query.terms if term not in names)
-    found = index.search(scope, query.vector, asked, MAX_CANDIDATES, reach=len(WEIGHTS_NEIGHBOR))
-    own = WEIGHT_DENSE * _share(found.dense) + WEIGHT_LEXICAL * _share(found.lexical)
-    around = [weight * _at_distance(found, own, i) for i, weight in enumerate(WEIGHTS_NEIGHBOR, start=1)]
+    found = index.search(scope, query.vector, asked, MAX_CANDIDATES, reach=len(WEIGHTS.neighbors))
+    return found, _named(speaking, query.terms)
+
+
+def rank(found: Candidates, query: Query, speakers: frozenset[str], weights: Weights = WEIGHTS) -> Ranking:
+    """Rank candidates by the sum above."""
+    own = weights.dense * _share(found.dense) + weights.lexical * _share(found.lexical)
+    around = [weight * _at_distance(found, own, i) for i, weight in enumerate(weights.neighbors, start=1)]
     value = sum(around, own)
     if speakers:
-        value += WEIGHT_SPEAKER * _is_by(found, speakers)
+        value += weights.speaker * _is_by(found, speakers)
     if query.days:
-        value += WEIGHT_DAYS * _is_of(found, query.days)
-    length = np.maximum(found.tokens, LONG_TOKENS) / LONG_TOKENS
-    return _ranked(found, (value / length**LONG_EXPONENT).astype(np.float32))
+        value += weights.days * _is_of(found, query.days)
+    length = np.maximum(found.tokens, weights.long_tokens) / weights.long_tokens
+    return _ranked(found, (value / length**weights.long_exponent).astype(np.float32))
 
 
 def _named(speakers: tuple[str, ...], asked: tuple[str, ...]) -> frozenset[str]:
