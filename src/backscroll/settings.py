@@ -3,16 +3,18 @@
 The one dial is `max_tokens`, given with each call: shares here are shares of it, fixed sizes are caps under it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Any, Literal, get_args, get_type_hints
 
 from backscroll.errors import MessageError, NotFoundError
 
 ContextualizerName = Literal["none", "blend", "trained", "rewrite", "multi", "hyde"]
 BY_MODEL: tuple[str, ...] = ("rewrite", "multi", "hyde")  # they ask a language model
 CONTEXTUALIZER_NAMES: tuple[ContextualizerName, ...] = get_args(ContextualizerName)
+Percentile = Literal["p90", "p95", "p99", "p99.9"]
+PERCENTILES: tuple[Percentile, ...] = get_args(Percentile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Settings:
     summary_trigger_tokens: int = 2000
     recall_lines: int | None = None
     contextualizer: ContextualizerName = "trained"
-    min_similarity: float | Literal["p90", "p95", "p99", "p99.9"] = "p95"
+    min_similarity: float | Percentile = "p95"
     recall_unit: Literal["message", "exchange"] = "message"
     recall_roles: Literal["both", "user", "assistant"] = "both"
     fusion: Literal["hybrid", "dense"] = "hybrid"
@@ -71,43 +73,53 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse what no stage could work with."""
-        shares = (self.window_share, self.window_step_share, self.summary_share)
-        if not all(0 <= share <= 1 for share in shares) or self.window_step_share > self.window_share:
-            raise MessageError("shares lie between 0 and 1, window_step_share not above window_share")
-        for name in _COUNTS:
+        for name, (wanted, holds) in _WANTED.items():
             value = getattr(self, name)
-            if value is not None and value < 0:
-                raise MessageError(f"{name} is not below 0, as {value!r} is")
-        if min(self.neighbors) < 0:
-            raise MessageError(f"neighbors are not below 0, as in {self.neighbors!r}")
-        if isinstance(self.min_similarity, str) and self.min_similarity not in PERCENTILES:
-            names = ", ".join(PERCENTILES)
-            raise MessageError(f"min_similarity is a cosine, or one of {names}, not {self.min_similarity!r}")
-        for name, known in _CHOICES.items():
-            if getattr(self, name) not in known:
-                raise MessageError(f"{name} is one of {', '.join(map(str, known))}, not {getattr(self, name)!r}")
+            if not holds(value):
+                raise MessageError(f"{name} is {wanted}, not {value!r}")
+        if self.window_step_share > self.window_share:
+            shares = f"{self.window_step_share!r} is above {self.window_share!r}"
+            raise MessageError(f"window_step_share is not above window_share, as {shares}")
 
 
-_COUNTS = (
-    "sink_messages",
-    "window_tokens",
-    "window_messages",
-    "reply_tokens",
-    "summary_trigger_tokens",
-    "recall_lines",
-    "buffer_blocks",
-)
-PERCENTILES = ("p90", "p95", "p99", "p99.9")
-_CHOICES: Mapping[str, tuple[object, ...]] = MappingProxyType(
-    {
-        "window_unit": ("exchange", "message"),
-        "contextualizer": CONTEXTUALIZER_NAMES,
-        "recall_unit": ("message", "exchange"),
-        "recall_roles": ("both", "user", "assistant"),
-        "fusion": ("hybrid", "dense"),
-        "recalled_as": ("block", "preface", "messages"),
-    }
-)
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_number(value: object) -> bool:
+    """Whether it is one that can be compared: nan is not."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+
+
+def _is_share(value: Any) -> bool:
+    return _is_number(value) and 0 <= value <= 1
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and all(map(_is_count, value))
+
+
+_Kind = tuple[str, Callable[[Any], bool]]  # what a value is, in words, and whether one is that
+_KINDS: Mapping[Any, _Kind] = {
+    bool: ("True or False", lambda value: isinstance(value, bool)),
+    int: ("a whole number not below 0", _is_count),
+    int | None: ("a whole number not below 0, or None", lambda value: value is None or _is_count(value)),
+    float: ("a share, between 0 and 1", _is_share),
+    float | Percentile: (
+        f"a cosine, or one of {', '.join(PERCENTILES)}",
+        lambda value: _is_number(value) or value in PERCENTILES,
+    ),
+    tuple[int, int]: ("a pair of whole numbers not below 0", _is_pair),
+}
+
+
+def _kind(annotation: Any) -> _Kind:
+    """The kind of a setting; what is not named above is one of a few words."""
+    known = get_args(annotation)
+    return _KINDS.get(annotation) or (f"one of {', '.join(known)}", known.__contains__)
+
+
+_WANTED: Mapping[str, _Kind] = {name: _kind(annotation) for name, annotation in get_type_hints(Settings).items()}
 
 PRESETS: Mapping[str, Settings] = MappingProxyType(
     {
