@@ -184,6 +184,53 @@ def test_the_tokens_are_counted_as_the_llms_model_counts_them():
         assert recount(turn.context.messages) < turn.context.tokens <= 500
 
 
+# What the model thought first
+
+
+THOUGHT = "<think>\nTen and two make twelve.\n</think>\n\n"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_thought_in_front_of_a_reply_is_given_to_the_caller_and_neither_stored_nor_sent(stream):
+    with Chat(f"{THOUGHT}You have 12 vans.", "Blue.") as chat:
+        replied = chat.thread.reply("How many vans?", max_tokens=300, stream=stream)
+        if stream:
+            assert "".join(replied) == f"{THOUGHT}You have 12 vans."
+        turn = replied.turn if stream else replied
+        assert turn.text == turn.message["content"] == f"{THOUGHT}You have 12 vans."
+        assert turn.reply.finish_reason == "stop"
+        assert chat.stored == [("user", "How many vans?"), ("assistant", "You have 12 vans.")]
+        chat.thread.reply("What color?", max_tokens=300)
+        assert chat.llm.asked[-1][1] == assistant("You have 12 vans.")
+        told = [user("How many vans?"), turn.message, user("What color?"), assistant("Blue."), user("Why?")]
+        chat.thread.sync(told)
+        assert [text for _, text in chat.stored[1:]] == ["You have 12 vans.", "What color?", "Blue.", "Why?"]
+
+
+def test_a_call_with_a_thought_in_front_is_stored_as_the_call_alone():
+    with Chat({**call(q="Bonn"), "content": THOUGHT}, "Twelve.") as chat:
+        assert chat.thread.reply("How many?", max_tokens=500, tools=VANS).text == "Twelve."
+        assert chat.payloads[1] == call(q="Bonn")
+
+
+def test_an_answer_about_thoughts_keeps_its_words():
+    with Chat("It writes <think>so</think>.") as chat:
+        chat.thread.reply("How does it think?", max_tokens=300)
+        assert chat.stored[1] == ("assistant", "It writes <think>so</think>.")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "stored"), [(2, []), (4, []), (5, [("user", "How many?"), ("assistant", "Twelve")])]
+)
+def test_a_stream_that_is_left_stores_what_was_answered_and_nothing_of_a_thought(pieces, stored):
+    with Chat(ScriptedReply(pieces=["<think>", "Ten and", " two.", "</think>\n\n", "Twelve", " vans."])) as chat:
+        stream = chat.thread.reply("How many?", max_tokens=300, stream=True)
+        for _ in range(pieces):
+            next(stream)
+        stream.close()
+        assert chat.stored == stored
+
+
 # Failures store nothing, or the prompt
 
 
@@ -195,6 +242,8 @@ FAILURES = [
     (ScriptedReply(calls("c1"), finish_reason="length"), CutOffReplyError),
     (ScriptedReply(""), EmptyReplyError),
     (ScriptedReply(" \n"), EmptyReplyError),
+    (ScriptedReply("<think>Ten and two.</think>\n"), EmptyReplyError),
+    (ScriptedReply("<think>Ten and"), EmptyReplyError),
     (ScriptedReply(pieces=["Half ", "a rep"], error=LLMUnavailableError("cut")), LLMUnavailableError),
     (ValueError("a bug in a function"), ValueError),
     (KeyboardInterrupt(), KeyboardInterrupt),

@@ -78,6 +78,34 @@ def test_a_message_is_the_same_however_a_client_writes_it(memory, written):
     assert thread.sync([written, *TALK[1:]]) == []
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        assistant("<think>Which depot?</think>\n\nIn Lyon."),
+        assistant(
+            [{"type": "text", "text": "<thinking>Which depot?</thinking>"}, {"type": "text", "text": "In Lyon."}]
+        ),
+    ],
+)
+def test_a_reply_is_the_same_with_what_the_model_thought_in_front(memory, written):
+    thread = memory.thread("chat")
+    thread.sync(TALK)
+    assert thread.sync([TALK[0], written, *TALK[2:]]) == []
+    assert [line.message.text for line in memory.store.said("default", parse_messages(written)[0], 9)] == ["In Lyon."]
+
+
+def test_a_call_is_the_same_with_what_the_model_thought_in_front(memory):
+    thread = memory.thread("chat")
+    thread.sync([TALK[0], calls("c1"), result("c1", "In Lyon.")])
+    written = {**calls("c1"), "content": "<think>Which depot?</think>\n"}
+    assert thread.sync([TALK[0], written, result("c1", "In Lyon.")]) == []
+
+
+def test_what_a_user_writes_is_no_thought():
+    resent = [user("<think>Hm.</think>Where is van 7?"), *TALK[1:]]
+    assert compare(parse_messages(TALK), parse_messages(resent)).same == 0
+
+
 def test_a_call_is_the_same_with_other_spaces_in_its_arguments(memory):
     thread = memory.thread("calling")
     call = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"van": 7, "now": true}'}}

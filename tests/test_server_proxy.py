@@ -374,6 +374,34 @@ def test_a_reply_that_comes_when_the_thread_has_gone_on_stands_beside_and_is_gon
     assert talks(memory) == [["One?", "Two?", "You said: Two?", "Four?", "You said: Four?"]]
 
 
+# what the model thought first
+
+
+THOUGHT = "<think>\nIt had fifty oars.\n</think>\n\n"
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_thought_in_front_of_a_reply_goes_through_and_is_neither_stored_nor_sent(url, memory, upstream, is_stream):
+    said = f"{THOUGHT}The Argo."
+    upstream.steps = [streams([{"content": piece} for piece in (THOUGHT, "The Argo.")]) if is_stream else says(said)]
+    asked = user("Name a boat.")
+    assert r"<think>\nIt had" in ask(url, [asked], stream=is_stream).text
+    assert talks(memory) == [["Name a boat.", "The Argo."]]
+    ask(url, [asked, assistant(said), user("And another?")])  # as the client has it
+    assert upstream.bodies[-1]["messages"][:2] == [asked, assistant("The Argo.")]
+    assert talks(memory) == [["Name a boat.", "The Argo.", "And another?", "You said: And another?"]]
+
+
+def test_a_reply_that_is_a_thought_alone_is_not_stored(url, memory, upstream):
+    broken = streams([{"content": "<think>It had fi"}], then=lambda handler: handler.hang_up())
+    upstream.steps = [says("<think>Hm.</think>"), broken]
+    ask(url, [user("Name a boat.")])
+    with pytest.raises(httpx.RemoteProtocolError):
+        ask(url, [user("Name a boat.")], stream=True)
+    eventually(lambda: 'replies_total{end="empty"} 2.0' in httpx.get(f"{url}/metrics").text)
+    assert talks(memory) == [["Name a boat."]]
+
+
 # when it ends otherwise
 
 

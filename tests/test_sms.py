@@ -333,6 +333,12 @@ def test_a_model_that_fails_leaves_an_apology_and_the_message_stored(tmp_path, a
     assert lines(path) == [("user", "Hello?"), ("assistant", "Now.")]
 
 
+def test_what_the_model_thought_is_not_sent(tmp_path, api):
+    path = tmp_path / "chat.db"
+    with chat(path, ["<think>Who is it?</think>\n\nHello."], api) as (running, _):
+        assert [said(running.write("Hello?", "SM-1")) for _ in range(2)] == [["Hello."]] * 2
+
+
 def test_a_long_answer_goes_in_numbered_parts_that_make_the_whole(tmp_path, api):
     text = " ".join(f"Sentence number {i} is here." for i in range(200))
     with chat(tmp_path / "chat.db", [text], api) as (running, _):

@@ -1,22 +1,20 @@
 """A model's reply, looked at before anything is done with it: whole, not empty, words where words were asked for."""
 
 import json
-import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from backscroll.errors import CutOffReplyError, EmptyReplyError, LLMError
-from backscroll.messages import is_empty, paired
+from backscroll.messages import is_empty, paired, without_thought
 from backscroll.types import Reply
 
 _CUT_OFF = ("length", "content_filter", "max_tokens")
-_THOUGHT = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)  # some servers leave it in the text
 
 
 def checked(reply: Reply) -> Reply:
-    """The reply, if it is one that may be stored, with its calls as they are stored.
+    """The reply, if it is one that may be stored, with its calls as they are stored; what it thought is still there.
 
     Raises: CutOffReplyError, EmptyReplyError; LLMError where it is no message.
     """
@@ -29,7 +27,16 @@ def checked(reply: Reply) -> Reply:
     message = _normal(reply.message)
     if is_empty(message):
         raise EmptyReplyError("the model answered nothing: ask again, or look at what was sent")
+    if is_empty(to_store(message)):
+        raise EmptyReplyError("the model thought and answered nothing: allow it a longer reply", received=reply.text)
     return replace(reply, message=message)
+
+
+def to_store(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A reply's message as it is stored, and so sent and recalled later: without what the model thought first."""
+    said = message.get("content")
+    answer = without_thought(said) if isinstance(said, str) else said
+    return {**message} if answer == said else {**message, "content": answer or None}
 
 
 def plain_text(reply: Reply) -> str:
@@ -44,9 +51,9 @@ def plain_text(reply: Reply) -> str:
     if said.message.get("refusal") or said.message.get("tool_calls"):
         what = "refused" if said.message.get("refusal") else "called a tool"
         raise LLMError(f"the model {what} where words were asked for", received=said.text)
-    text = _THOUGHT.sub("", said.text).strip()
-    if not text or text.startswith("<think"):
-        raise EmptyReplyError("the model thought and answered nothing: allow it a longer reply")
+    text = without_thought(said.text).strip()
+    if not text:
+        raise EmptyReplyError("the model answered without a word where words were asked for")
     return text
 
 

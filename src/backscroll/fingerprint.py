@@ -1,7 +1,8 @@
 """Whether two messages say the same, however a client writes it.
 
 A client that resends its history writes a message otherwise than it came: content as a list of parts, keys of null,
-a call's arguments with other spaces, blanks at the ends left out. What stays the same is hashed here.
+a call's arguments with other spaces, blanks at the ends left out; and a reply with what the model thought in front,
+which is not stored. What stays the same is hashed here.
 Knows nothing about threads.
 """
 
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
-from backscroll.messages import text_of
+from backscroll.messages import text_of, without_thought
 from backscroll.types import Message
 
 _ENCODER = json.JSONEncoder(sort_keys=True)  # json.dumps makes one for each call
@@ -29,7 +30,7 @@ def fingerprint(payload: Mapping[str, Any]) -> int:
     said = [
         payload["role"],
         payload.get("name") or None,
-        (text_of(payload.get("content")) or str(payload.get("refusal") or "")).strip(),
+        (_text(payload) or str(payload.get("refusal") or "")).strip(),
         _beside_text(payload.get("content")),
         [_call(call) for call in payload.get("tool_calls") or ()],
         payload.get("tool_call_id") or None,
@@ -41,6 +42,11 @@ def fingerprint(payload: Mapping[str, Any]) -> int:
 def says_the_same(one: Message, other: Message) -> bool:
     """Whether both say the same."""
     return one.payload == other.payload or fingerprint(one.payload) == fingerprint(other.payload)
+
+
+def _text(payload: Mapping[str, Any]) -> str:
+    text = text_of(payload.get("content"))
+    return without_thought(text) if payload["role"] == "assistant" else text
 
 
 def _beside_text(content: object) -> list[Any]:

@@ -4,6 +4,7 @@ Knows nothing about threads, tokens or budgets.
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
@@ -14,6 +15,7 @@ from backscroll.types import Message
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)  # json.dumps makes one for each call
+_THOUGHT = re.compile(r"\A\s*<think(?:ing)?>.*?(?:</think(?:ing)?>\s*|\Z)", re.DOTALL)
 _KEPT_BESIDE = ("id", "created_at", "metadata")  # ours: stored with the message and never sent
 
 
@@ -93,6 +95,17 @@ def text_of(content: object) -> str:
         return ""
     texts = [part.get("text") or part.get("refusal") or "" for part in content if isinstance(part, Mapping)]
     return "\n".join(text for text in texts if isinstance(text, str) and text)
+
+
+def without_thought(text: str) -> str:
+    """A reply's text without what the model thought first, which some servers leave in it.
+
+    A thought that does not end is all that there is.
+
+    >>> without_thought("<think>Ten and two.</think>\\n\\nTwelve vans."), without_thought("<think>Ten and")
+    ('Twelve vans.', '')
+    """
+    return _THOUGHT.sub("", text)
 
 
 def paired(text: str) -> str:

@@ -17,7 +17,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any
 
 from backscroll.anchors import INSTRUCTING
-from backscroll.answer import checked
+from backscroll.answer import checked, to_store
 from backscroll.context import Context
 from backscroll.errors import (
     BudgetError,
@@ -28,7 +28,7 @@ from backscroll.errors import (
 )
 from backscroll.exchanges import atoms, call_ids
 from backscroll.fingerprint import says_the_same
-from backscroll.messages import paired, parse_message
+from backscroll.messages import is_empty, paired, parse_message
 from backscroll.protocols import LLM
 from backscroll.tools import Tools
 from backscroll.types import Line, Message, Reply, ReplyOptions, Source, Usage
@@ -45,7 +45,7 @@ class Turn:
     """A prompt and its reply, stored.
 
     Attributes:
-        reply: what the model answered last.
+        reply: what the model answered last, as it came.
         context: what it was sent for that; None where the reply was stored already.
         sources: where the turn's lines stand, in order: the prompt, calls and results, the reply.
     """
@@ -296,23 +296,22 @@ def said(reply: Reply, noted: Mapping[str, Any] = MappingProxyType({})) -> Messa
     usage = {key: value for key, value in asdict(reply.usage).items() if value is not None} if reply.usage else None
     known = {"model": reply.model, "finish_reason": reply.finish_reason, "usage": usage, PARTIAL: reply.is_partial}
     told = {key: value for key, value in known.items() if value}
-    return parse_message({**reply.message, "metadata": {**told, **noted}})
+    return parse_message({**to_store(reply.message), "metadata": {**told, **noted}})
 
 
 def left_behind(received: Sequence[str], model: str | None) -> list[Message]:
     """What was received of a reply that the caller left, as a message to store; none where there was nothing."""
-    text = paired("".join(received))
-    message = {"role": "assistant", "content": text}
-    return [said(Reply(message, "", None, model, is_partial=True))] if text.strip() else []
+    message = to_store({"role": "assistant", "content": paired("".join(received))})
+    return [] if is_empty(message) else [said(Reply(message, "", None, model, is_partial=True))]
 
 
 def as_stored(reply: Reply, line: Line) -> Reply:
     """The reply, or the one that another call of the same prompt stored before it."""
-    return reply if line.message.payload == reply.message else stored_reply(line)
+    return reply if line.message.payload == to_store(reply.message) else stored_reply(line)
 
 
 def stored_reply(line: Line) -> Reply:
-    """A stored reply as it was when it came; whoever wrote the line may have noted otherwise than we do."""
+    """A stored reply as it was when it came, less a thought; others may have noted it otherwise than we do."""
     kept = line.message.metadata
     try:
         usage = Usage(**kept["usage"]) if kept.get("usage") else None

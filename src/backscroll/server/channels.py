@@ -22,6 +22,7 @@ from starlette.routing import Route
 
 from backscroll.errors import BackscrollError, BudgetError, EmbedderError, LLMError, MessageError, NotFoundError
 from backscroll.memory import Memory
+from backscroll.messages import without_thought
 from backscroll.retry import DEFAULT_RETRY, Retry
 from backscroll.server.ledger import Incoming, Ledger
 from backscroll.server.splitting import split
@@ -186,7 +187,8 @@ class Switchboard:
         thread = self._memory.thread(incoming.thread, user=incoming.user)
         prompt = {"role": "user", "content": incoming.text, "id": incoming.id}
         try:
-            return thread.reply(prompt, max_tokens=self._max_tokens, keep_prompt=True, now=datetime.now(UTC)).text
+            turn = thread.reply(prompt, max_tokens=self._max_tokens, keep_prompt=True, now=datetime.now(UTC))
+            return without_thought(turn.text)
         except (LLMError, EmbedderError, BudgetError) as error:
             _log.warning("no answer by %s: %s", self.channel.name, error)
             return APOLOGY

@@ -18,6 +18,7 @@ from typing import Any, cast
 from urllib.parse import unquote
 from weakref import WeakValueDictionary
 
+from backscroll.answer import to_store
 from backscroll.context import Context
 from backscroll.errors import MessageError
 from backscroll.fingerprint import says_the_same
@@ -167,7 +168,7 @@ def end_turn(turn: Turn, reply: Reply | None) -> str:
     beside, on a branch that is not the current one; another reply of the same prompt is left for this one; a copy that
     the client resent already is enough.
     """
-    if reply is None or is_empty(reply.message):
+    if reply is None or is_empty(to_store(reply.message)):
         return "empty"
     message = said(reply, sent(turn.context, turn.began))
     memory, store = turn.thread.memory, turn.thread.memory.store
