@@ -241,6 +241,38 @@ def test_every_leaf_is_an_error_of_ours_and_a_builtin():
 # What the pages say
 
 
+def attributes_of(cls: type) -> set[str]:
+    """The attributes that a class's own docstring describes."""
+    _, _, described = (cls.__doc__ or "").partition("Attributes:\n")
+    return set(re.findall(r"^ {8}(\w+): ", described, re.MULTILINE))
+
+
+TOLD = {  # what an error is made of where that is not its text alone
+    "BudgetError": (2, 1),
+    "ImportFileError": ("chat.jsonl", 1, "this is not JSON"),
+    "EmbedderMismatchError": ("local", "hashing", "chat.db"),
+    "CutOffReplyError": ("the reply was cut off", "length"),
+}
+
+
+def test_the_page_of_errors_has_the_tree_and_of_each_its_attributes_and_status():
+    status_of = importlib.import_module("backscroll.server.problems").status_of
+    text = page("docs/errors.md")
+    tree = drawn_tree(importlib.import_module("backscroll.errors").__doc__ or "")
+    assert drawn_tree(text.partition("```text\n")[2]) == tree
+    lines = re.findall(r"^\| `\w+Error`.*", text, re.MULTILINE)
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    classes = error_classes()
+    assert [f"`{name}`" for name in tree if name != "BackscrollError"] == [row[0] for row in rows]
+    for name, when, attributes, status, advice in rows:
+        cls = classes[name.strip("`")]
+        shown = set(re.findall(r"\w+", attributes))
+        known = set().union(*map(attributes_of, cls.__mro__[:-1]))
+        assert attributes_of(cls) <= shown <= known, name
+        assert int(status) == status_of(cls(*TOLD.get(cls.__name__, ("it failed",)))), name
+        assert when and advice, name
+
+
 def page(name: str) -> str:
     path = ROOT / name
     assert path.is_file(), f"{name} is missing"

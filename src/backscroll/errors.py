@@ -40,7 +40,7 @@ class BudgetError(BackscrollError, ValueError):
         self.max_tokens = max_tokens
         super().__init__(
             f"the anchors, tools and prompt need {needed} tokens, max_tokens is {max_tokens}: "
-            f"raise max_tokens to at least {needed}, or shorten the prompt, the system prompt or the pins"
+            f"raise max_tokens to at least {needed}, or shorten the prompt, the system prompt, the tools or the pins"
         )
 
 
