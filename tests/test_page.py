@@ -233,6 +233,17 @@ def test_a_text_of_many_pages_is_shown_whole_when_one_asks_for_it(visit, memory)
     assert line.inner_text() == text
 
 
+def test_code_and_emphasis_are_shown_line_by_line_and_a_very_long_line_stays_plain(visit, memory):
+    marks = ["`one` and **two**", "`a ``b` **c * d** `e", "f` **g", "h**", "``i ` j`` **k**"]
+    lines = [*marks, "`l` **m** " + "x" * 9_000, "`n` **o** " + "x" * 10_000, "`p` **q**"]
+    memory.thread("marked", user=USER).append({"role": "user", "content": "\n".join(lines)})
+    page = visit.open(at("marked"))
+    text = page.locator("#history article .text")
+    assert text.locator("code").all_inner_texts() == ["one", "a ``b", "i ` j", "l", "p"]
+    assert text.locator("strong").all_inner_texts() == ["two", "k", "m", "q"]
+    assert text.inner_text().split("\n")[-2] == lines[-2]
+
+
 def test_a_line_deep_in_a_long_thread_opens_by_its_address(visit, long):
     page = visit.open(at(LONG, 321))
     expect(page.locator("#history article[data-position='321']")).to_be_in_viewport()
