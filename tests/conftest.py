@@ -32,10 +32,20 @@ def memory() -> Iterator[Memory]:
         yield opened
 
 
+@pytest.fixture(scope="session")
+def calibration() -> tuple[str, str]:
+    """The name and value of the local model's calibration: making it for each memory costs a second."""
+    with backscroll.open(":memory:", embedder="local") as opened:
+        opened.min_similarity(opened.settings)
+        name = f"calibration {opened.embedder.name}"
+        return name, opened.store.setting(name) or ""
+
+
 @pytest.fixture
-def understanding() -> Iterator[Memory]:
+def understanding(calibration) -> Iterator[Memory]:
     """An empty memory with the local model, for where the meaning matters."""
     with backscroll.open(":memory:", embedder="local") as opened:
+        opened.store.put_setting(*calibration)
         yield opened
 
 

@@ -123,6 +123,13 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def many_stored(many: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    db = tmp_path_factory.mktemp("many_stored") / "chat.db"
+    done("import", many, "--db", db, "--embedder", "hashing")
+    return db
+
+
 def stored_texts(db: Path, user: str, thread: str) -> list[str]:
     store = open_lines(str(db))
     lines = store.read(ThreadKey(user, thread), 0, 2**62)
@@ -808,8 +815,8 @@ def test_an_embedder_that_cannot_run_costs_no_vectors(db):
 
 
 @pytest.mark.parametrize("going_on", [("reembed", "--embedder", "hashing:64"), ("check", "--repair")])
-def test_ctrl_c_in_reembedding_is_continued(going_on, many, new_db):
-    done("import", many, "--db", new_db, "--embedder", "hashing")
+def test_ctrl_c_in_reembedding_is_continued(going_on, many_stored, new_db):
+    shutil.copy(many_stored, new_db)
     with process("reembed", "--db", new_db, "--embedder", "hashing:64") as embedding:
         wait_for(new_db, "SELECT count(*) FROM settings WHERE value = 'hashing-64'", embedding)
         embedding.send_signal(signal.SIGINT)
