@@ -43,16 +43,18 @@ print("done", flush=True)
 
 
 SYNCER = """
-import json, sys, time
-import backscroll
+import json, sys
+from backscroll.embedders.hashing import HashingEmbedder
+from backscroll.memory import Memory
+from backscroll.stores import SQLiteStore
 
-path, start, texts = sys.argv[1], float(sys.argv[2]), json.loads(sys.argv[3])
-roles = ("user", "assistant")
-with backscroll.open(path, embedder="hashing") as memory:
+path, history = sys.argv[1], json.loads(sys.argv[2])
+store = SQLiteStore(path, lambda message: len(message.text))  # loading a tokenizer takes longer than all of it
+with Memory(store, HashingEmbedder(), lambda embedder: {}) as memory:
     thread = memory.thread("boat", user="alice")
-    history = [{"role": roles[n % 2], "content": text} for n, text in enumerate(texts)]
-    time.sleep(max(0, start - time.time()))
-    thread.sync([{"role": "system", "content": "Be brief."}, *history])
+    print("ready", flush=True)
+    sys.stdin.readline()
+    thread.sync(history)
 """
 
 
@@ -126,12 +128,22 @@ def test_a_process_killed_while_it_makes_the_file_leaves_one_that_opens(tmp_path
         assert [position for position, _ in lines] == list(range(len(lines)))
 
 
+def history_of(texts: list[str]) -> list[dict]:
+    talk = [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(texts)]
+    return [{"role": "system", "content": "Be brief."}, *talk]
+
+
 def sync_at_once(path: Path, histories: list[list[str]]) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
-    start = str(time.time() + 1.5)  # when all of them have started
-    commands = [[sys.executable, "-c", SYNCER, str(path), start, json.dumps(texts)] for texts in histories]
-    running = [subprocess.Popen(command, env=environment) for command in commands]
+    commands = [[sys.executable, "-c", SYNCER, str(path), json.dumps(history_of(texts))] for texts in histories]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    running = [subprocess.Popen(command, env=environment, **pipes) for command in commands]
+    assert [one.stdout.readline() for one in running] == ["ready\n"] * len(histories)
+    for one in running:
+        one.stdin.close()  # now
     assert [one.wait() for one in running] == [0] * len(histories)
+    for one in running:
+        one.stdout.close()
 
 
 def test_processes_that_sync_the_same_history_store_every_line_once(tmp_path):
@@ -148,7 +160,8 @@ def test_processes_that_sync_different_histories_lose_none_of_them(tmp_path):
     path = tmp_path / "chat.db"
     common = [f"Line {n}." for n in range(20)]
     histories = [[*common, *(f"{name} {n}" for n in range(6))] for name in ("ann", "ben", "cyd")]
-    sync_at_once(path, [common])
+    with backscroll.open(path, embedder="hashing") as memory:
+        memory.thread("boat", user="alice").sync(history_of(common))
     sync_at_once(path, histories)
     with closing(open_file(path)) as store:
         names = ["boat~0", *(info.thread for info in store.threads() if info.parent)]
