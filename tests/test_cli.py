@@ -35,7 +35,7 @@ main(prog_name='backscroll')
 """
 PROGRAM = [sys.executable, "-c", MAIN]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONIOENCODING": "utf-8"}
-MANY_LINES = 6_000
+MANY_LINES = 3_000
 CALL = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": '{"van": 4}'}}
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import settings
 
 import backscroll
 from backscroll import BudgetError, MessageError, NotFoundError
@@ -20,7 +21,7 @@ from chats import all_text, assistant, calls, faults, recount, result, system, t
 
 SRC = str(Path(backscroll.__file__).parents[1])
 MEAT = "Alice eats no meat."
-KILLS = 25
+KILLS = settings.default.max_examples // 3  # as Hypothesis: more in the long profile
 
 
 def texts(lines) -> list[str]:

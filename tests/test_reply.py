@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 import backscroll
 from backscroll import (
@@ -37,7 +38,7 @@ from openai_server import OpenAIServer, hangs_up, raw, says, slow, status, strea
 
 TESTS = Path(__file__).parent
 SRC = str(Path(backscroll.__file__).parents[1])
-KILLS = 60
+KILLS = settings.default.max_examples * 2 // 3  # as Hypothesis: more in the long profile
 VANS = {"find": lambda q="": f"12 vans for {q!r}"}
 
 

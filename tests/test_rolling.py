@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import settings
 
 import backscroll
 from backscroll import LLMError, LLMTimeoutError, LLMUnavailableError, NotFoundError, ScriptedLLM, ScriptedReply
@@ -30,7 +31,7 @@ from openai_server import OpenAIServer, says, status
 SRC = str(Path(backscroll.__file__).parents[1])
 ENVIRONMENT = {**os.environ, "PYTHONPATH": SRC}
 TESTS = Path(__file__).parent
-KILLS = 30
+KILLS = settings.default.max_examples // 3  # as Hypothesis: more in the long profile
 NOTES = [f"Notes {n}: item {n} is fine." + " It stays so." * 10 for n in range(400)]
 TOO_LONG = "far too many words " * 60
 
@@ -143,7 +144,7 @@ def test_the_summary_changes_only_where_the_window_slides_once_the_model_has_beg
     with opened(NOTES) as memory:
         thread = memory.thread("chat")
         told: dict[int, set[str]] = {}
-        for start in range(150):
+        for start in range(100):
             thread.append(turns(1, start=start))
             context = thread.context("And now?", max_tokens=4000)
             assert memory.wait(60)

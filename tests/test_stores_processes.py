@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 import backscroll
 from backscroll.stores import SQLiteStore
@@ -21,7 +22,7 @@ from backscroll.types import Message, Scope, ThreadKey
 from chats import all_text, turns
 
 KEY = ThreadKey("alice", "boat")
-KILLS = 25
+KILLS = settings.default.max_examples // 3  # as Hypothesis: more in the long profile
 
 WRITER = """
 import sys
