@@ -142,7 +142,8 @@ async def answer_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter,
     if words != set(WORD.findall(body["user"])):
         await send(writer, 409, "application/json", [json.dumps({"error": {"message": f"mixed: {words}"}})], began)
         return
-    text = f"Noted for {words.pop()}: I keep it in mind, and I will tell you when it is time to leave the depot."
+    turn = body["messages"][-1]["content"].partition(".")[0]  # no two answers are the same text
+    text = f"{turn} is noted for {words.pop()}: I keep it in mind, and tell you when it is time to leave the depot."
     await asyncio.sleep(delay_seconds)
     if not body.get("stream"):
         message = {"role": "assistant", "content": text}

@@ -24,9 +24,11 @@ from backscroll.embedders.calibration import PERCENTILES, UNRELATED_LINES, calib
 from backscroll.embedders.hashing import DIMENSIONS, HashingEmbedder
 from backscroll.embedders.local import GRAPH, LocalEmbedder, quantize, read_safetensors
 from backscroll.embedders.model_files import PACKAGE, TOKENIZER, WEIGHTS, cache_folder, find_model
+from backscroll.embedders.recent import RecentEmbedder
 from backscroll.embedders.remote import RemoteEmbedder, Retry
 from backscroll.embedders.setup_model import FILES, setup_model
 from backscroll.errors import BackscrollError, EmbedderError, ModelNotFoundError, NotFoundError
+from backscroll.wiring import open_memory
 
 ROOT = Path(__file__).resolve().parents[1]
 LINES = UNRELATED_LINES.read_text("utf-8").splitlines()
@@ -507,6 +509,48 @@ def test_the_tokenizer_of_another_model_is_refused(local, tmp_path):
     (tmp_path / TOKENIZER).write_text(json.dumps({"model": {"vocab": {"a": 0}}}), "utf-8")
     with pytest.raises(EmbedderError, match="tokenizer is another model's"):
         LocalEmbedder(tmp_path).embed(["text"])
+
+
+# The newest texts
+
+
+def test_a_text_that_was_embedded_just_now_is_not_embedded_again(server, remote):
+    recent = RecentEmbedder(remote)
+    for texts in (["one", "two"], ["two"], ["three", "one", "three"]):
+        assert recent.embed(texts).tobytes() == HashingEmbedder().embed(texts).tobytes()
+    assert [seen.body["input"] for seen in server.seen] == [["one", "two"], ["three"]]
+    assert (recent.name, recent.dimension, recent.max_tokens) == (remote.name, remote.dimension, remote.max_tokens)
+
+
+def test_few_texts_are_remembered_and_none_of_a_long_list(server, remote):
+    recent = RecentEmbedder(remote)
+    recent.embed(LINES[:33])
+    for text in LINES[:33]:
+        recent.embed([text])
+    server.seen.clear()
+    recent.embed(LINES[1:33])
+    assert not server.seen
+    recent.embed([LINES[0]])
+    assert [seen.body["input"] for seen in server.seen] == [[LINES[0]]]
+
+
+def test_whether_a_remembering_embedder_runs_is_seen_by_the_empty_text(server, remote):
+    recent = RecentEmbedder(remote)
+    recent.embed([""])
+    server.always = status(401)
+    with pytest.raises(EmbedderError):
+        recent.embed([""])
+
+
+def test_a_prompt_that_stands_alone_is_embedded_once(server, tmp_path):
+    prompt = "Which lorry of the depot takes the bread to the harbor on Monday?"
+    embedder = RemoteEmbedder(server.base_url, "m", dimension=64)
+    with open_memory(tmp_path / "chat.db", embedder=embedder) as memory:
+        thread = memory.thread("t")
+        thread.append({"role": "user", "content": prompt}, embed=False)
+        thread.context(None, max_tokens=500)
+    asked = [text for seen in server.seen for text in seen.body["input"]]
+    assert asked.count(prompt) == 1
 
 
 # The remote embedder

@@ -12,6 +12,7 @@ from backscroll.contextualize import CONTEXTUALIZERS, Said, combine, contextuali
 from backscroll.contextualize import Rewriter as Rewriter
 from backscroll.embedders import model_files, open_embedder
 from backscroll.embedders.calibration import calibrate
+from backscroll.embedders.recent import RecentEmbedder
 from backscroll.errors import BackscrollError, EmbedderMismatchError, NotFoundError
 from backscroll.llm import GivenLLM, open_llm
 from backscroll.llm.deltas import Deltas, whole
@@ -53,7 +54,8 @@ def open_memory(
         store.close()
         raise
     rolling = Rolling(store, llms.get("summary"), told["summary"])
-    memory = Memory(store, chosen, calibrate, settings, on_embedder_error, llms.get("reply"), rolling)
+    remembering = RecentEmbedder(chosen)
+    memory = Memory(store, remembering, calibrate, settings, on_embedder_error, llms.get("reply"), rolling)
     memory.rewriter = Rewriter(llms["query"], told, query_language) if "query" in llms else None
     return memory
 
