@@ -212,8 +212,9 @@ def test_odd_texts_get_unit_vectors_too(embedder, text):
 def test_threads_that_share_an_embedder_get_what_one_would(embedder):
     expected = embedder.embed(LINES[:12])
     with ThreadPoolExecutor(4) as pool:
-        parts = list(pool.map(lambda text: embedder.embed([text]), LINES[:12]))
-    assert np.concatenate(parts).tobytes() == expected.tobytes()
+        for size in (1, 3, 6):
+            parts = [LINES[start : start + size] for start in range(0, 12, size)]
+            assert np.concatenate(list(pool.map(embedder.embed, parts))).tobytes() == expected.tobytes()
 
 
 def test_a_closed_embedder_opens_itself_again(embedder):

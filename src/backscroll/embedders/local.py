@@ -7,8 +7,9 @@ the header as JSON, and raw arrays, which stay in the file until they are touche
 A text is always run alone, without padding. Integer multiplication scales a whole input by its largest value,
 so in a batch a text's vector would depend on the texts beside it; alone it depends on nothing else, and that
 is hardly slower (some 700 lines a second against 745 in batches, two cores, 2026-11-20). Many texts are run side by
-side by threads, each multiplying on one core; a single text gets the cores for itself. Either way the vectors
-are the same bits, in any process on the same kind of CPU. (An x86 CPU without VNNI adds pairs of products
+side by threads, each multiplying on one core; a single text gets the cores for itself, but where several threads ask,
+as in a server: there a second core that helps is taken from another request. Either way the vectors are the same bits,
+in any process on the same kind of CPU. (An x86 CPU without VNNI adds pairs of products
 with saturation: its vectors differ a little, at the same distance from full precision: cosine .991 for .994.)
 
 Knows nothing about passages: what is longer than `max_tokens` is cut off.
@@ -19,6 +20,7 @@ import importlib
 import json
 import os
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -41,7 +43,9 @@ MAX_CHARACTERS = 16_384  # no text needs more for 256 tokens; a book would be to
 # SHA-256 of the model's norms and biases (0.1 MB of 91): a model that was trained further differs there.
 FINGERPRINT = "27727c14eb0ddeb448b022af92029d1da1e0b188ff0b591647838d03f32663ad"
 LARGEST_WEIGHT = 127  # int8, symmetric
+FEW_TEXTS = 8  # of a turn: the prompt, the reply before it, the parts of a query
 MAX_LATENCY_THREADS = 4  # a query has some 20 tokens: more cores than that have nothing to multiply
+ALONE_SECONDS = 10.0  # after another thread's question: what asks from one thread has the cores for itself
 TEXTS_PER_TASK = 8  # fewer than a batch has for each thread: the texts are not all of one length
 
 Array = NDArray[Any]
@@ -70,6 +74,8 @@ class LocalEmbedder:
         self.threads = threads or _usable_cpus()
         self._loaded: _Model | None = None
         self._loading = threading.Lock()
+        self._asker = threading.get_ident()
+        self._shared_until = 0.0  # by the monotonic clock
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Embed texts, each on its own.
@@ -80,9 +86,10 @@ class LocalEmbedder:
         if not texts:
             return np.zeros((0, DIMENSION), dtype=np.float32)
         model = self._model()
-        if len(texts) == 1:
+        is_shared = self._is_shared()
+        if len(texts) == 1 and not is_shared:
             return model.embed_one(texts[0])
-        if self.threads == 1:
+        if self.threads == 1 or (is_shared and len(texts) <= FEW_TEXTS):
             return model.embed_in_turn(texts)
         size = min(TEXTS_PER_TASK, -(-len(texts) // self.threads))
         tasks = [texts[start : start + size] for start in range(0, len(texts), size)]
@@ -93,6 +100,13 @@ class LocalEmbedder:
         """Let go of the model; embedding again loads it again."""
         with self._loading:
             self._loaded = None
+
+    def _is_shared(self) -> bool:
+        """Whether several threads ask in turns."""
+        asker, now = threading.get_ident(), time.monotonic()
+        if asker != self._asker:
+            self._asker, self._shared_until = asker, now + ALONE_SECONDS
+        return now < self._shared_until
 
     def _model(self) -> "_Model":
         with self._loading:
