@@ -656,7 +656,7 @@ def test_a_closed_store_says_so(tmp_path):
             use()
 
 
-def test_lines_wait_for_the_disk_and_the_buffer_does_not(tmp_path):
+def test_lines_wait_for_the_disk_and_what_is_derived_of_them_does_not(tmp_path):
     store = SQLiteStore(tmp_path / "chat.db", count_message)
     connection = store._connection._connection
     committed: list[int] = []
@@ -669,7 +669,8 @@ def test_lines_wait_for_the_disk_and_the_buffer_does_not(tmp_path):
         return True
 
     connection.exec_trace = traced
-    store.append(KEY, [said("a")])
+    [line] = store.append(KEY, [said("a")])
+    store.add_vectors([line.row], [[(0, 1)]], np.array([unit(1, 0)], dtype=np.float32))
     store.put_blocks(KEY, 1, [], 1)
     with pytest.raises(MessageError):
         store.put_blocks(ThreadKey("alice", "boat~7"), 1, [], 1)
@@ -677,7 +678,7 @@ def test_lines_wait_for_the_disk_and_the_buffer_does_not(tmp_path):
     with store.exclusive():
         store.put_blocks(KEY, 1, [], 1)
     full, normal = 2, 1
-    assert committed == [full, normal, full, full]
+    assert committed == [full, normal, normal, full, full]
     store.close()
 
 

@@ -232,7 +232,7 @@ class SQLiteStore:
 
     def add_vectors(self, rows: Sequence[int], passages: Sequence[Sequence[tuple[int, int]]], vectors: Vectors) -> None:
         """Store the vectors of lines; one that is gone, or has vectors already, is skipped."""
-        with self._connection.writing() as database:
+        with self._connection.writing_derived() as database:
             embedding.add(database, rows, passages, vectors)
 
     def search(
