@@ -1,10 +1,15 @@
 """A history that the caller resends whole: what is new is stored once, and another way becomes a branch."""
 
+import contextlib
+import sqlite3
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import backscroll
 from backscroll.errors import MessageError
+from backscroll.fingerprint import fingerprint
 from backscroll.memory import Memory, Thread
 from backscroll.messages import parse_messages
 from backscroll.resend import compare
@@ -35,30 +40,36 @@ TALK = [user("Where is van 7?"), assistant("In Lyon."), user("And van 8?"), assi
 
 @given(st.lists(st.sampled_from("abc"), max_size=6), st.lists(st.sampled_from("abc"), max_size=6))
 def test_what_is_confirmed_and_what_is_new_make_up_what_was_resent(stored, resent):
-    old, new = (parse_messages([user(text) for text in texts]) for texts in (stored, resent))
-    found = compare(old, new)
-    kept = old if not found.differs else old[: found.same]
-    after = [message.text for message in [*kept, *found.new]]
+    found = compare(list(map(ord, stored)), list(map(ord, resent)))
+    kept = stored if not found.differs else stored[: found.same]
+    after = [*kept, *resent[found.known :]]
     assert after[len(after) - len(resent) :] == resent if resent else after == []
     is_prefix = resent[: len(stored)] == stored
     assert not (is_prefix and found.differs)
 
 
 def test_a_history_that_ends_earlier_goes_another_way():
-    old = parse_messages(TALK)
-    assert compare(old, old[:3]).differs
-    assert compare(old, old).new == ()
+    assert compare([1, 2, 3, 4], [1, 2, 3]).differs
+    assert compare([1, 2, 3, 4], [1, 2, 3, 4]).known == 4
 
 
 def test_a_history_cut_at_its_front_and_edited_goes_another_way_from_there():
-    old = parse_messages([user(f"Question {n}?") if n % 2 == 0 else assistant(f"Answer {n}.") for n in range(10)])
-    found = compare(old, [*old[4:8], *parse_messages([user("Another question?")])])
-    assert (found.same, [message.text for message in found.new], found.differs) == (8, ["Another question?"], True)
+    found = compare([0, 1, 2, 3, 4, 5, 6, 7, 8, 9], [4, 5, 6, 7, 77])
+    assert (found.same, found.known, found.differs) == (8, 4, True)
 
 
 def test_a_greeting_alone_does_not_say_where_a_history_goes_on():
-    old = parse_messages([user("Van 7?"), assistant("Hello!"), user("Van 8?"), assistant("In Turin.")])
-    assert compare(old, parse_messages([assistant("Hello!"), user("And now?")])).same == 0
+    question, hello, other, answer, another = range(5)
+    assert compare([question, hello, other, answer], [hello, another]).same == 0
+
+
+# what is the same
+
+
+@given(st.text(), st.sampled_from(["user", "assistant", "system"]))
+def test_a_message_of_text_alone_has_the_fingerprint_that_it_has_with_empty_keys_beside(text, role):
+    plain = {"role": role, "content": text}
+    assert fingerprint(plain) == fingerprint({**plain, "name": None})
 
 
 # syncing
@@ -103,7 +114,7 @@ def test_a_call_is_the_same_with_what_the_model_thought_in_front(memory):
 
 def test_what_a_user_writes_is_no_thought():
     resent = [user("<think>Hm.</think>Where is van 7?"), *TALK[1:]]
-    assert compare(parse_messages(TALK), parse_messages(resent)).same == 0
+    assert compare(list(map(fingerprint, TALK)), list(map(fingerprint, resent))).same == 0
 
 
 def test_a_call_is_the_same_with_other_spaces_in_its_arguments(memory):
@@ -142,6 +153,21 @@ def test_a_system_prompt_that_grows_before_anyone_speaks_is_stored_once(memory):
     thread.sync([system("S1")])
     thread.sync([system("S1"), system("S2")])
     assert told(thread) == [system("S1"), system("S2")]
+
+
+def test_lines_whose_fingerprints_are_by_other_rules_are_known_all_the_same(tmp_path):
+    with backscroll.open(tmp_path / "chat.db", embedder="hashing") as memory:
+        thread = memory.thread("t")
+        thread.sync(TALK)
+        thread.sync([*TALK[:3], assistant("In Rome.")])
+        with contextlib.closing(sqlite3.connect(tmp_path / "chat.db")) as other:
+            other.execute("UPDATE lines SET fingerprint = row")
+            other.commit()
+        assert thread.sync([*TALK[:3], assistant("In Rome."), user("Thanks!")])[0].position == 4
+        assert thread.sync(TALK) == []
+        assert told(thread) == TALK
+        assert len(branches(memory)) == 1
+        memory.check(repair=True)
 
 
 def test_of_system_prompts_that_change_with_every_turn_only_the_newest_is_held(memory):

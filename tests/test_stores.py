@@ -2,12 +2,14 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 
 import numpy as np
 import pytest
 
 from backscroll.errors import MessageError, NotAStoreError, NotFoundError, StoreError
+from backscroll.fingerprint import fingerprint
 from backscroll.protocols import MemoryStore
 from backscroll.stores import InMemoryStore, SQLiteStore, open_store
 from backscroll.terms import terms
@@ -65,6 +67,22 @@ def store(request, tmp_path) -> Iterator[MemoryStore]:
 
 
 # appending and reading
+
+
+def test_marks_tell_what_the_current_lines_say_and_of_system_prompts_what_is_noted(store):
+    messages = [
+        Message("system", {"role": "system", "content": "Be brief."}, "Be brief.", metadata={"times": 1}),
+        replace(said("a"), metadata={"times": 2}),
+        said("b"),
+    ]
+    store.append(KEY, messages)
+    store.fork(KEY, 2)
+    store.append(KEY, [said("c")])
+    assert store.marks(KEY) == [
+        (line.position, line.message.role, fingerprint(line.message.payload), noted)
+        for line, noted in zip(store.read(KEY, 0, 9), [{"times": 1}, {}, {}], strict=True)
+    ]
+    assert store.marks(ThreadKey("alice", "nowhere")) == []
 
 
 def test_what_is_appended_is_read_back_as_it_was_given(store):

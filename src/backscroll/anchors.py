@@ -5,22 +5,35 @@ Source of the sink: Xiao et al. 2023, Efficient Streaming Language Models with A
 tokens are kept, here whole messages.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from backscroll.exchanges import sendable
-from backscroll.types import Line, Message
+from backscroll.types import Line
 
 FIRST_LINES = 16  # of a thread, where the system prompt and the sink are looked for
 INSTRUCTING = ("system", "developer")
 REPLACES_SYSTEM = "replaces_system"  # key in the metadata of a system prompt that was sent anew later
 
 
-def leading_system(messages: Sequence[Message]) -> int:
+class Said(Protocol):
+    """A message, or what a store tells of one."""
+
+    @property
+    def role(self) -> str:
+        """Who speaks."""
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What is known of it."""
+
+
+def leading_system(messages: Sequence[Said]) -> int:
     """How many messages stand before the first that anyone says."""
     return next((i for i, message in enumerate(messages) if message.role not in INSTRUCTING), len(messages))
 
 
-def times_replaced(message: Message) -> int:
+def times_replaced(message: Said) -> int:
     """For a system prompt that was sent anew, for the how manieth time; 0 for any other message."""
     times = message.metadata.get(REPLACES_SYSTEM)
     return times if message.role in INSTRUCTING and isinstance(times, int) else 0

@@ -9,12 +9,14 @@ Knows nothing about threads.
 import json
 from collections.abc import Mapping
 from hashlib import blake2b
+from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
 from backscroll.messages import text_of, without_thought
 from backscroll.types import Message
 
 _ENCODER = json.JSONEncoder(sort_keys=True)  # json.dumps makes one for each call
+_PLAIN = frozenset({"role", "content"})
 
 
 def fingerprint(payload: Mapping[str, Any]) -> int:
@@ -27,16 +29,18 @@ def fingerprint(payload: Mapping[str, Any]) -> int:
     >>> fingerprint(plain) == fingerprint({"role": "assistant", "content": "Hi!"})
     False
     """
+    content = payload.get("content")
+    if type(content) is str and payload.keys() == _PLAIN:  # nearly every message: the same bytes in a sixth of the time
+        return _hashed(f"[{quoted(payload['role'])}, null, {quoted(_text(payload).strip())}, [], [], null]")
     said = [
         payload["role"],
         payload.get("name") or None,
         (_text(payload) or str(payload.get("refusal") or "")).strip(),
-        _beside_text(payload.get("content")),
+        _beside_text(content),
         [_call(call) for call in payload.get("tool_calls") or ()],
         payload.get("tool_call_id") or None,
     ]
-    data = _ENCODER.encode(said).encode()
-    return int.from_bytes(blake2b(data, digest_size=8).digest(), signed=True)
+    return _hashed(_ENCODER.encode(said))
 
 
 def says_the_same(one: Message, other: Message) -> bool:
@@ -47,6 +51,10 @@ def says_the_same(one: Message, other: Message) -> bool:
 def _text(payload: Mapping[str, Any]) -> str:
     text = text_of(payload.get("content"))
     return without_thought(text) if payload["role"] == "assistant" else text
+
+
+def _hashed(said: str) -> int:
+    return int.from_bytes(blake2b(said.encode(), digest_size=8).digest(), signed=True)
 
 
 def _beside_text(content: object) -> list[Any]:

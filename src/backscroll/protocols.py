@@ -7,7 +7,7 @@ rebuilt from the lines at any time. One class usually fulfils both, so that they
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from backscroll.types import (
     Candidates,
@@ -27,6 +27,21 @@ from backscroll.types import (
 
 Pieces = Generator[str | Reply, None, None]
 _AS_IT_IS = ReplyOptions()
+
+
+class Mark(NamedTuple):
+    """What of a line tells where a resent history goes on.
+
+    Attributes:
+        position, role: the line's.
+        fingerprint: what it says, as `backscroll.fingerprint` has it.
+        metadata: of a system prompt; of any other line nothing.
+    """
+
+    position: int
+    role: str
+    fingerprint: int
+    metadata: Mapping[str, Any]
 
 
 class TokenCounter(Protocol):
@@ -158,6 +173,9 @@ class Store(Protocol):
 
     def read(self, key: ThreadKey, first: int, last: int) -> list[Line]:
         """The current lines from position `first` to `last`, both included, in order; missing ones are skipped."""
+
+    def marks(self, key: ThreadKey) -> list[Mark]:
+        """What all the current lines say, in order, without reading it."""
 
     def fetch(self, rows: Sequence[int]) -> list[Line]:
         """Lines by the store's own numbers, in the order asked; a number that is gone is skipped."""

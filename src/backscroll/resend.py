@@ -7,9 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice, takewhile
 
-from backscroll.fingerprint import fingerprint, says_the_same
-from backscroll.types import Message
-
 _SURE = 2  # messages in a row that are the same: a greeting alone stands in many places
 
 
@@ -19,17 +16,17 @@ class Resent:
 
     Attributes:
         same: how many stored messages it confirms, from the first one on.
-        new: the messages to store behind them.
+        known: how many of its own messages are those; what comes behind them is to be stored.
         differs: whether stored messages behind the confirmed ones are not in it: the thread goes on as a branch.
     """
 
     same: int
-    new: tuple[Message, ...]
+    known: int
     differs: bool
 
 
-def compare(stored: Sequence[Message], resent: Sequence[Message]) -> Resent:
-    """Match a resent history with the stored one by content and place.
+def compare(stored: Sequence[int], resent: Sequence[int]) -> Resent:
+    """Match a resent history with the stored one by content and place; both are told as fingerprints.
 
     A client that only keeps its newest messages resends an end of what is stored: that is no other way. It may edit one
     of them too: two messages in a row are enough to know the place.
@@ -39,23 +36,19 @@ def compare(stored: Sequence[Message], resent: Sequence[Message]) -> Resent:
     if same == 0 and stored and resent:
         start, same = _place(stored, resent)
     reached = start + same
-    return Resent(reached, tuple(resent[same:]), differs=reached < len(stored))
+    return Resent(reached, same, differs=reached < len(stored))
 
 
-def common(stored: Sequence[Message], resent: Sequence[Message]) -> int:
+def common(stored: Sequence[int], resent: Sequence[int]) -> int:
     """How many messages both begin with."""
-    same = 0
-    while same < min(len(stored), len(resent)) and says_the_same(stored[same], resent[same]):
-        same += 1
-    return same
+    return _run(stored, 0, resent)
 
 
-def _place(stored: Sequence[Message], resent: Sequence[Message]) -> tuple[int, int]:
+def _place(had: Sequence[int], told: Sequence[int]) -> tuple[int, int]:
     """Where in the stored messages the resent ones begin, and how many follow each other there; (0, 0) for nowhere.
 
     The longest run counts, of those the latest; one message alone may stand anywhere, and counts at the end only.
     """
-    had, told = ([fingerprint(message.payload) for message in messages] for messages in (stored, resent))
     runs = [(_run(had, start, told), start) for start in range(len(had)) if had[start] == told[0]]
     known = [(run, start) for run, start in runs if run >= _SURE or start + run == len(had)]
     run, start = max(known, default=(0, 0))

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from itertools import dropwhile, takewhile
 from typing import Literal
 
-from backscroll.fingerprint import says_the_same
+from backscroll.fingerprint import fingerprint, says_the_same
 from backscroll.memory import Thread
-from backscroll.protocols import MemoryStore
+from backscroll.protocols import Mark, MemoryStore
 from backscroll.types import Line, Message, ThreadKey
 
 History = Literal["whole", "new", ""]
@@ -54,19 +54,20 @@ def store_history(thread: Thread, messages: Sequence[Message], history: History 
     given = list(messages)
     with store.exclusive():
         if history != "whole":
-            stored = _said(store.read(thread.key, 0, _ALL))
             leading = sum(1 for _ in takewhile(lambda message: message.role in _INSTRUCTING, given))
-            if history == "new" or _are_new(stored, given[leading:]):
-                given = [*given[:leading], *stored, *_not_waiting(stored, given[leading:])]
+            system, talk = given[:leading], given[leading:]
+            if history == "new" or _are_new(_told(store.marks(thread.key)), talk):
+                stored = _said(store.read(thread.key, 0, _ALL))
+                given = [*system, *stored, *_not_waiting(stored, talk)]
         thread.sync(given, embed=False)
         return store.tail(thread.key, 1)[-1]
 
 
-def _are_new(stored: Sequence[Message], talk: Sequence[Message]) -> bool:
+def _are_new(stored: Sequence[Mark], talk: Sequence[Message]) -> bool:
     """Whether messages cannot be a resent history: nobody answers in them, and the thread does not begin so."""
     if not stored or not talk or any(message.role != "user" for message in talk):
         return False
-    return not (says_the_same(talk[0], stored[0]) or says_the_same(talk[0], stored[-1]))
+    return fingerprint(talk[0].payload) not in (stored[0].fingerprint, stored[-1].fingerprint)
 
 
 def _not_waiting(stored: Sequence[Message], talk: Sequence[Message]) -> Sequence[Message]:
@@ -112,7 +113,13 @@ def _is_last(store: MemoryStore, line: Line) -> bool:
     return bool(newest) and newest[-1].row == line.row
 
 
-def _said(lines: Sequence[Line]) -> list[Message]:
+def _told(marks: Sequence[Mark]) -> list[Mark]:
     """What was said in a thread, without its system prompt and those that took its place."""
+    said = [mark for mark in marks if "replaces_system" not in mark.metadata]
+    return list(dropwhile(lambda mark: mark.role in _INSTRUCTING, said))
+
+
+def _said(lines: Sequence[Line]) -> list[Message]:
+    """As `_told`, for whole lines."""
     said = [line.message for line in lines if "replaces_system" not in line.message.metadata]
     return list(dropwhile(lambda message: message.role in _INSTRUCTING, said))

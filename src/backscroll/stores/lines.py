@@ -5,15 +5,17 @@ Knows nothing about vectors and searches.
 
 import json
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 import apsw
 
 from backscroll.errors import MessageError
 from backscroll.fingerprint import fingerprint
+from backscroll.protocols import Mark
 from backscroll.stores.branches import OPEN_END, Branch
 from backscroll.stores.text_index import pack
 from backscroll.terms import terms
@@ -26,6 +28,7 @@ _LINES = (
 )
 _ROWS_A_QUERY = 500
 _DECODE = json.JSONDecoder().raw_decode  # of what was encoded here; json.loads takes half as long again
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # json.dumps makes one for each call
 
 
@@ -158,6 +161,19 @@ def read(database: apsw.Connection, branch: Branch, first: int, last: int) -> li
         if bounds[0] < bounds[1]:
             lines.extend(_read(database, where, (segment.thread_id, *bounds)))
     return lines
+
+
+def marks(database: apsw.Connection, branch: Branch) -> list[Mark]:
+    """What the lines of the path say, in order."""
+    query = (
+        "SELECT position, role, fingerprint, iif(role IN ('system', 'developer'), metadata, NULL) FROM lines "
+        "WHERE thread_id = ? AND position >= ? AND position < ? ORDER BY position"
+    )
+    return [
+        Mark(position, role, said, json.loads(metadata) if metadata else _NOTHING)
+        for segment in branch.segments
+        for position, role, said, metadata in database.execute(query, segment)
+    ]
 
 
 def fetch(database: apsw.Connection, rows: Sequence[int]) -> list[Line]:

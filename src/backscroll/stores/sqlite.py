@@ -15,6 +15,7 @@ import apsw
 
 from backscroll.errors import NotFoundError, StoreBusyError, StoreError
 from backscroll.fingerprint import fingerprint
+from backscroll.protocols import Mark
 from backscroll.stores import branches, checks, deletion, derived, embedding, lines, ranking
 from backscroll.stores.branches import Branch
 from backscroll.stores.cache import ColumnsCache
@@ -143,6 +144,12 @@ class SQLiteStore:
         with self._connection.reading() as database:
             branch = self._branch(database, key)
             return lines.read(database, branch, first, last) if branch else []
+
+    def marks(self, key: ThreadKey) -> list[Mark]:
+        """What all the current lines say, in order, without reading it."""
+        with self._connection.reading() as database:
+            branch = branches.find_branch(database, key)
+            return lines.marks(database, branch) if branch else []
 
     def fetch(self, rows: Sequence[int]) -> list[Line]:
         """Lines by their rows, in the order asked."""
