@@ -15,6 +15,7 @@ import backscroll
 from backscroll.llm.scripted import ScriptedLLM
 from backscroll.server import shapes
 from backscroll.server.app import create_app
+from backscroll.server.bodies import read_json
 from backscroll.server.settings import ServerSettings
 from backscroll.settings import BY_MODEL, PRESETS
 from openai_server import OpenAIServer
@@ -214,6 +215,50 @@ def test_what_does_not_fit_a_shape_is_not_said_in_its_error():
     with pytest.raises(ValidationError) as wrong:
         shapes.Deleted(deleted="gate 4711")
     assert "gate 4711" not in str(wrong.value)
+
+
+# long bodies
+
+LONG = "x" * 250_000
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(
+    st.dictionaries(st.text(max_size=3), VALUES), st.sampled_from([None, 0, 2]), st.sampled_from(["utf-8", "utf-16"])
+)
+def test_a_long_body_is_read_as_a_short_one_is(body, indent, encoding):
+    raw = json.dumps({**body, "long": LONG}, indent=indent).encode(encoding)
+    assert read_json(raw) == json.loads(raw)
+
+
+@given(
+    st.text(alphabet='[]{}:,"1 \n', max_size=12), st.sampled_from(['{"a":%s}', "%s", '{"a":[1,2],%s}', '{"a":[%s]}'])
+)
+def test_what_is_wrong_with_a_long_body_is_told_as_of_a_short_one(text, form):
+    raw = (form % text + " " * 250_000).encode()
+    told = []
+    for read in (json.loads, read_json):
+        try:
+            told.append(read(raw))
+        except ValueError as error:
+            told.append(str(error))
+    assert told[0] == told[1]
+
+
+def test_a_long_body_s_messages_are_stored_in_order_and_one_that_is_none_is_named(client):
+    talk = [said("user" if n % 2 == 0 else "assistant", f"Van {n} is in Lyon. {'x' * 300}") for n in range(900)]
+    stored = client.put("/api/messages", params={"thread": "t"}, json={"messages": talk}, timeout=60)
+    assert [source["position"] for source in stored.json()["sources"]] == list(range(900))
+    again = client.put("/api/messages", params={"thread": "t"}, json={"messages": talk})
+    assert again.json()["sources"] == []
+    refused = client.put("/api/messages", params={"thread": "t"}, json={"messages": [*talk, {"role": "king"}]})
+    assert refused.status_code == 422
+    assert "body.messages.900.role" in refused.json()["detail"]
+    assert client.get("/api/messages", params={"thread": "t"}).json()["total"] == 900
 
 
 def test_without_a_language_model_a_reply_is_refused_with_what_to_do(client):

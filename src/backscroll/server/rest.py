@@ -13,6 +13,7 @@ from backscroll import __version__
 from backscroll.errors import MessageError
 from backscroll.memory import DEFAULT_USER, Memory, Thread
 from backscroll.server import shapes
+from backscroll.server.bodies import LongBodies
 from backscroll.server.gate import TENANT
 from backscroll.server.paging import end, lines_before, lines_from, page_of
 from backscroll.server.problems import RefusedError
@@ -52,7 +53,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
         (504, "The language model did not answer in time"),
     )
 }
-api = APIRouter(prefix="/api", responses=_ERRORS)
+api = APIRouter(prefix="/api", responses=_ERRORS, route_class=LongBodies)
 
 
 def memory_of(request: Request) -> Memory:
@@ -177,7 +178,7 @@ def append(
 
     With an Idempotency-Key, messages without an id get one made of it.
     """
-    plain = [message.plain() for message in given.messages]
+    plain = shapes.plain(given)
     if idempotency_key is not None:
         plain = [{**one, "id": one.get("id") or f"{idempotency_key}/{place}"} for place, one in enumerate(plain)]
     return _stored(thread.append(plain))
@@ -186,7 +187,7 @@ def append(
 @api.put("/messages")
 def sync(thread: ThreadOf, given: shapes.MessagesGiven) -> shapes.Stored:
     """Store what is new in a history that is resent whole; where it differs from the stored one, it branches."""
-    return _stored(thread.sync([message.plain() for message in given.messages]))
+    return _stored(thread.sync(shapes.plain(given)))
 
 
 @api.post("/branches")

@@ -3,7 +3,8 @@
 from datetime import datetime
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
 from backscroll.reply import CONTEXT_TOKENS, LATENCY, PARTIAL, PRESET
 
@@ -13,6 +14,11 @@ Name = Annotated[str, Field(min_length=1, max_length=500)]
 Position = Annotated[int, Field(ge=0, le=2**53 - 1)]
 Budget = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
 Item = TypeVar("Item")
+
+
+def _later(given: object, check: ValidatorFunctionWrapHandler) -> object:
+    """A list whose items are checked when it is used."""
+    return given if isinstance(given, list) and given else check(given)
 
 
 class Shape(BaseModel):
@@ -103,7 +109,21 @@ class MessageGiven(Shape):
 class MessagesGiven(Shape):
     """Messages to store."""
 
-    messages: list[MessageGiven] = Field(min_length=1)
+    messages: Annotated[list[MessageGiven], Field(min_length=1), WrapValidator(_later)]  # each is checked by `plain`
+
+
+def plain(given: MessagesGiven) -> list[dict[str, Any]]:
+    """The messages as they were given, checked one by one. Blocks. Raises: RequestValidationError."""
+    found = []
+    for place, message in enumerate(given.messages):
+        try:
+            found.append(MessageGiven.model_validate(message).plain())
+        except ValidationError as error:
+            told = error.errors(include_url=False, include_context=False, include_input=False)
+            raise RequestValidationError(
+                [{**one, "loc": ("body", "messages", place, *one["loc"])} for one in told]
+            ) from error
+    return found
 
 
 class BranchGiven(Shape):

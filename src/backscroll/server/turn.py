@@ -26,6 +26,7 @@ from backscroll.memory import DEFAULT_USER, Memory, Thread
 from backscroll.messages import is_empty, parse_messages
 from backscroll.protocols import MemoryStore
 from backscroll.reply import CONTEXT_TOKENS, LATENCY, PARTIAL, PRESET, said, sent
+from backscroll.server.bodies import read_json
 from backscroll.server.finding import History, find_thread, store_history
 from backscroll.server.observing import Observer
 from backscroll.server.settings import ServerSettings
@@ -290,7 +291,7 @@ def _without_ours(body: Mapping[str, Any]) -> dict[str, Any]:
 
 def _parsed(raw: bytes) -> dict[str, Any]:
     try:
-        body = json.loads(raw)
+        body = read_json(raw)
     except (ValueError, RecursionError) as error:
         raise MessageError("the body is not JSON") from error
     if not isinstance(body, dict):
