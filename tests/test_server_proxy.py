@@ -1,5 +1,7 @@
 """/v1: chat clients with a memory in between, over real sockets to a small real upstream."""
 
+import asyncio
+import contextlib
 import http.client
 import json
 import threading
@@ -16,6 +18,7 @@ from langchain_openai import ChatOpenAI
 import openai_server
 from backscroll.memory import Memory
 from backscroll.server.settings import ServerSettings, base_url_of
+from backscroll.server.upstream import Upstream
 from chats import assistant, calls, result, system, user
 from openai_server import OpenAIServer, chunk, hangs_up, says, status, streams
 from serving import served
@@ -316,6 +319,41 @@ def test_a_client_cannot_write_what_is_noted_here_of_a_message(url, memory):
 
 
 # several at once
+
+
+def test_many_answers_at_once_are_read_and_their_connections_are_used_again():
+    connections: list[asyncio.Task] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(asyncio.current_task())
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while asked := await reader.readuntil(b"\r\n\r\n"):
+                name = asked.partition(b"x-name: ")[2].partition(b"\r\n")[0]
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(name), name))
+                await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    async def ask_all(url: str) -> None:
+        asked = Upstream(ServerSettings(upstream=url))
+        for _ in range(2):
+            answers = [await asked.get("/models", {"x-name": str(n)}) for n in range(40)]
+            assert [await one.aread() for one in answers] == [b"%d" % n for n in range(40)]
+            for one in answers:
+                await one.aclose()
+                await one.aclose()
+        assert len(connections) == 40
+        await asked.close()
+
+    async def run() -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        await ask_all(f"http://{host}:{port}/v1")
+        await asyncio.gather(*connections)
+        server.close()
+        await server.wait_closed()
+
+    asyncio.run(run())
 
 
 def repeats_the_last_paragraph(handler: openai_server.Handler, body: openai_server.Body) -> None:

@@ -2,7 +2,8 @@
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass
 
 import httpx
 
@@ -12,6 +13,9 @@ from backscroll.server.problems import RefusedError
 from backscroll.server.settings import ServerSettings, base_url_of
 
 _CONNECT_SECONDS = 10.0
+_MAX_ANSWERS = (
+    16  # of one client at once: at each request it looks through its connections, by the square of the idle ones
+)
 # Between two machines each, or ours: not for the other side.
 _NOT_SENT = frozenset(
     "host content-length content-type accept-encoding connection keep-alive proxy-authenticate proxy-authorization te "
@@ -26,6 +30,33 @@ _NOT_RETURNED_STARTS = ("x-backscroll-", "access-control-")
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
+class _Client:
+    """One HTTP client, and how many answers of its are still being read."""
+
+    http: httpx.AsyncClient
+    answers: int = 0
+
+
+class _Answer(httpx.AsyncByteStream):
+    """An answer's bytes, whose end its client is told."""
+
+    def __init__(self, stream: httpx.AsyncByteStream, client: _Client) -> None:
+        self._stream = stream
+        self._client = client
+        self._is_open = True
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for piece in self._stream:
+            yield piece
+
+    async def aclose(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._client.answers -= 1
+        await self._stream.aclose()
+
+
 class Upstream:
     """An OpenAI-compatible server. Opened with the application, closed with it."""
 
@@ -36,9 +67,9 @@ class Upstream:
         key = os.environ.get(variable, "") if variable else ""
         self._key = checked_key(key, LLMError, f"{variable} has characters that no key has")
         self._passes_keys = not settings.keys
-        timeout = httpx.Timeout(settings.timeout_seconds, connect=min(_CONNECT_SECONDS, settings.timeout_seconds))
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=settings.max_requests)
-        self._client = httpx.AsyncClient(timeout=timeout, limits=limits)
+        self._timeout = httpx.Timeout(settings.timeout_seconds, connect=min(_CONNECT_SECONDS, settings.timeout_seconds))
+        self._tls = httpx.create_ssl_context()
+        self._clients = [self._opened()]
 
     async def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
         """Ask, and return when the answer's headers are there; its bytes are still to come.
@@ -60,17 +91,37 @@ class Upstream:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._client.aclose()
+        for client in self._clients:
+            await client.http.aclose()
 
     async def _send(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> httpx.Response:
         self.check()
-        request = self._client.build_request(
+        client = self._free()
+        request = client.http.build_request(
             method, f"{self.base_url}{path}", content=body, headers=self._headers(headers, has_body=body is not None)
         )
+        client.answers += 1
         try:
-            return await self._client.send(request, stream=True)
-        except httpx.HTTPError as error:
-            raise refused(error, self.base_url) from error
+            answer = await client.http.send(request, stream=True)
+        except BaseException as error:
+            client.answers -= 1
+            if isinstance(error, httpx.HTTPError):
+                raise refused(error, self.base_url) from error
+            raise
+        assert isinstance(answer.stream, httpx.AsyncByteStream)
+        answer.stream = _Answer(answer.stream, client)
+        return answer
+
+    def _free(self) -> _Client:
+        """The first client with room, so that few chats keep few connections; a new one where there is none."""
+        free = next((client for client in self._clients if client.answers < _MAX_ANSWERS), None)
+        if free is None:
+            self._clients.append(free := self._opened())
+        return free
+
+    def _opened(self) -> _Client:
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=_MAX_ANSWERS)
+        return _Client(httpx.AsyncClient(timeout=self._timeout, limits=limits, verify=self._tls))
 
     def _headers(self, given: Mapping[str, str], has_body: bool) -> dict[bytes, bytes]:
         """What is sent beside a body; a client's bytes go as they came."""
