@@ -43,6 +43,8 @@ def embed_pending(index: Index, embedder: Embedder, user: str | None, progress: 
         done += len(pending)
         if progress:
             progress(len(pending))
+        if len(pending) < BATCH_LINES:
+            break
     return done
 
 
