@@ -2,6 +2,8 @@
 
 import json
 import random
+import subprocess
+import sys
 import time
 import tracemalloc
 from importlib.util import find_spec
@@ -318,3 +320,10 @@ def test_a_tool_that_is_none_is_named(memory, tool):
 def test_tools_cost_their_json_and_eight_each():
     assert tools_tokens(TOOLS * 2, open_counter()) == recount([], TOOLS * 2) - recount([])
     assert tools_tokens((), open_counter()) == 0
+
+
+def test_counting_reads_no_vocabulary_that_is_not_asked_for():
+    program = "import sys; from backscroll.tokens import open_counter; open_counter().count('Hi!'); print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)  # noqa: S603
+    assert "backscroll.tokens" in run.stdout.split()
+    assert not {"bpe_openai", "bpe_openai.registry"} & set(run.stdout.split())
