@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -144,3 +145,58 @@ def test_ctrl_c_keeps_what_was_measured_and_leaves_no_store(tmp_path):
     assert [one["lines"] for one in found["sizes"]] == [20]
     assert "made-up words" in found["history"], "without a file they are, and the figures say so"
     assert list(folder.iterdir()) == []
+
+
+# Beside its peers: benchmarks/peers
+
+
+GROWTH = Path(__file__).parents[1] / "benchmarks" / "peers"
+
+
+def told_by_growth(code: str, *arguments: object) -> str:
+    """What a program beside the adapters prints."""
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code, *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(GROWTH), *sys.path])}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def growth_run(lines: int, milliseconds: dict[str, float]) -> dict:
+    return {"lines": lines, "median_ms": milliseconds, "ingest_ms_per_line": dict.fromkeys(milliseconds, 2.0)}
+
+
+def test_a_peer_that_stops_at_a_size_has_no_figure_beyond_it_and_the_table_says_so():
+    own = {"backscroll": 20.0, "backscroll, its list packed alike": 10.0, "embedding of the question": 5.0}
+    runs = [
+        growth_run(1000, {**own, "LangChain vector": 15.0, "mem0 vector": 50.0}),
+        growth_run(10_000, {**own, "LangChain vector": 150.0}),
+    ]
+    code = "import json, sys, growth; growth.table(json.loads(sys.argv[1]), 1.0, growth._most('mem0=1000'))"
+    whole, alone, slopes, _, note = told_by_growth(code, json.dumps(runs)).strip().split("\n\n")
+    assert "mem0 vector 50.0 ( 2.50) -".split() == next(row for row in whole.splitlines() if "mem0" in row).split()
+    row = next(row for row in alone.splitlines() if "LangChain" in row)
+    assert "LangChain vector 10.0 ( 2.00) 145.0 ( 29.00)".split() == row.split(), "in brackets: of Backscroll's search"
+    assert "LangChain vector 1.00".split() in [row.split() for row in slopes.splitlines()]
+    assert "mem0" not in slopes
+    assert "mem0 is not asked beyond 1,000 lines" in note
+
+
+def test_a_peer_that_is_none_cannot_stop_at_a_size():
+    code = """
+import argparse, growth
+for text in ("nobody=5", "mem0", "mem0=x"):
+    try:
+        growth._most(text)
+    except argparse.ArgumentTypeError as error:
+        print(error)
+"""
+    told = told_by_growth(code).splitlines()
+    assert len(told) == 3
+    assert all("write PEER=LINES" in one and "langgraph" in one for one in told)
+
+
+def test_the_growth_of_peers_is_drawn_from_its_figures(tmp_path):
+    figures, image = tmp_path / "growth.json", tmp_path / "growth.png"
+    runs = [growth_run(lines, {"backscroll": 20.0, "another": lines / 50}) for lines in (1000, 10_000)]
+    figures.write_text(json.dumps({"runs": runs}), "utf-8")
+    told_by_growth("import growth_plot; growth_plot.main()", figures, image)
+    assert image.read_bytes().startswith(b"\x89PNG")

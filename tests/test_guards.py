@@ -20,7 +20,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "backscroll"
-REQUIREMENTS = sorted((ROOT / "requirements").glob("*.txt"))
+REQUIREMENTS = sorted([*ROOT.glob("requirements/*.txt"), *ROOT.glob("benchmarks/peers/requirements/*.txt")])
 
 MAX_BODY_LINES = 40
 MAX_PARAMETERS = 7

@@ -1,17 +1,19 @@
 """How the time of a question grows with the history, for Backscroll and its peers: the same lines, vectors and moments.
 
-    python benchmarks/peers/growth.py --lines F.lines.jsonl.gz --questions F.questions.jsonl.gz --json OUT.json
+    python benchmarks/peers/growth.py --lines F.lines.jsonl.gz --questions F.questions.jsonl.gz --json OUT.json \\
+        [--sizes 1000 5000 10000] [--most mem0=5000] [--plot docs/growth.png]
 
 The lines are the file's own, said again with other names and numbers until there are as many as asked for
 (`backscroll.evaluation.speed.history`); each is embedded for real. Beside the peers stand what a user could write: the
 exact cosines of all lines by numpy, sqlite-vec where it is installed, and embedding every line again at every turn. All
-of it but Backscroll's own rows is the search alone; the embedding of the question over HTTP, which all rows contain,
-is measured as well.
+of it but Backscroll's whole context is the search alone; the embedding of the question over HTTP, which all rows
+contain, is measured as well. A peer that takes minutes to take its lines in stops at a smaller size, `--most`.
 """
 
 import argparse
 import json
 import os
+import platform
 import statistics
 import tempfile
 import time
@@ -23,6 +25,7 @@ from pathlib import Path
 import apsw
 import numpy as np
 from conversation import CONTROL, MODEL, Asked
+from growth_plot import draw, need_plot, slopes
 from run import served
 from systems import SYSTEMS, need_environments
 
@@ -34,6 +37,7 @@ from backscroll.types import Message
 
 USER = "user"
 PEERS = [name for name in SYSTEMS if name.endswith("vector") or name == "mem0 hybrid"]
+MOST = {"mem0": 5000}  # peer -> lines: it takes in 20 to 70 ms each, all of it again at every size
 MAX_TOKENS = 2000
 K = 100
 EMBEDDING, NUMPY, SQLITE_VEC = "embedding of the question", "numpy, exact", "sqlite-vec, exact"
@@ -115,52 +119,78 @@ def naive_ms(messages: Sequence[Message]) -> float:
         return 1000 * timed(lambda: embedder.embed(texts)) / len(texts)
 
 
-def table(runs: Sequence[Mapping], naive: float) -> None:
-    """Print medians, and in brackets how many times Backscroll's whole context they are."""
-    names = dict.fromkeys(name for one in runs for name in one["median_ms"])
-    print(f"\n{'ms, median of a question':38}" + "".join(f"{one['lines']:>18,}" for one in runs))
-    for name in names:
-        cells = [
-            f"{one['median_ms'][name]:9.1f} ({one['median_ms'][name] / one['median_ms']['backscroll']:5.2f})"
-            for one in runs
-        ]
-        print(f"{name:38}" + "".join(f"{cell:>18}" for cell in cells))
-    cells = [
-        f"{naive * one['lines']:9.0f} ({naive * one['lines'] / one['median_ms']['backscroll']:5.0f})" for one in runs
+def table(runs: Sequence[Mapping], naive: float, most: Mapping[str, int]) -> None:
+    """Print medians, and in brackets how many times Backscroll's they are: of its whole context, then of its search."""
+    whole = [{**one["median_ms"], NAIVE: naive * one["lines"]} for one in runs]
+    _grid("ms, median of a question", runs, whole, "backscroll")
+    embedding = [one["median_ms"][EMBEDDING] for one in runs]
+    alone = [
+        {name: of - less for name, of in found.items() if name != EMBEDDING}
+        for found, less in zip(whole, embedding, strict=True)
     ]
-    print(f"{NAIVE:38}" + "".join(f"{cell:>18}" for cell in cells))
-    print(f"\n{'ms a line taken in, vectors at hand':38}")
-    for name in runs[0]["ingest_ms_per_line"]:
-        print(f"{name:38}" + "".join(f"{one['ingest_ms_per_line'].get(name, float('nan')):18.2f}" for one in runs))
+    _grid("ms, less the embedding of the question", runs, alone, CONTROL)
+    print(f"\n{'slope over lines, log-log':40}")
+    for name, exponent in slopes(runs).items():
+        print(f"{name:40}{exponent:8.2f}")
+    _grid("ms a line taken in, vectors at hand", runs, [one["ingest_ms_per_line"] for one in runs], "backscroll")
+    for peer, lines in most.items():
+        print(f"\n- : {peer} is not asked beyond {lines:,} lines, which it would take too long to take in (--most)")
 
 
-def main() -> None:
+def _grid(heading: str, runs: Sequence[Mapping], found: Sequence[Mapping[str, float]], unit: str) -> None:
+    print(f"\n{heading:40}" + "".join(f"{one['lines']:>20,}" for one in runs))
+    for name in dict.fromkeys(name for one in found for name in one):
+        cells = [f"{one[name]:.1f} ({one[name] / one[unit]:6.2f})" if name in one else "-" for one in found]
+        print(f"{name:40}" + "".join(f"{cell:>20}" for cell in cells))
+
+
+def _most(text: str) -> dict[str, int]:
+    """Peers with their most lines, as mem0=5000."""
+    found = {peer: lines for peer, _, lines in (one.partition("=") for one in text.split(",") if one)}
+    peers = {one.peer for one in SYSTEMS.values()}
+    wrong = [peer for peer, lines in found.items() if peer not in peers or not lines.isdecimal()]
+    if wrong:
+        raise argparse.ArgumentTypeError(f"{', '.join(wrong)}: write PEER=LINES, peers are {', '.join(sorted(peers))}")
+    return {peer: int(lines) for peer, lines in found.items()}
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Measure how the time of a question grows, side by side.")
     parser.add_argument("--lines", type=Path, required=True)
     parser.add_argument("--questions", type=Path, required=True)
     parser.add_argument("--json", type=Path, required=True, dest="out", help="where the figures go")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 5000])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 5000, 10_000])
     parser.add_argument("--systems", default=",".join(PEERS), help="with commas between")
+    parser.add_argument(
+        "--most", type=_most, default=MOST, help="peers that stop at a size, as mem0=5000,llamaindex=5000"
+    )
     parser.add_argument("--count", type=int, default=40, help="how many questions are asked")
-    asked = parser.parse_args()
+    parser.add_argument("--plot", type=Path, help="draw the growth into a file")
+    return parser
+
+
+def main() -> None:
+    asked = _parser().parse_args()
+    if asked.plot:
+        need_plot()
     systems = [name for name in asked.systems.split(",") if name]
     need_environments(systems)
     conversations = read_conversations(asked.lines)
     questions = [one.text for one in read_questions(asked.questions, conversations).asked[: asked.count]]
     found = [one for conversation in conversations.values() for own in conversation.threads.values() for one in own]
     messages = [one for one in found if one.text.strip() and isinstance(one.payload.get("content"), str)]
-    load, naive = os.getloadavg()[0], naive_ms(messages)
-    runs = []
-    for lines in asked.sizes:
-        runs.append(measure(messages, questions, lines, systems))
-        made = {
-            "runs": runs,
-            "naive_ms_per_line": naive,
-            "load_average": load,
-            "whole_context": ["backscroll", CONTROL],
-        }
+    naive = naive_ms(messages)
+    made = {"python": platform.python_version(), "cores": os.cpu_count(), "questions": len(questions)}
+    made |= {"most_lines": asked.most, "naive_ms_per_line": naive, "whole_context": ["backscroll"], "runs": []}
+    for lines in sorted(asked.sizes):
+        taken = [name for name in systems if lines <= asked.most.get(SYSTEMS[name].peer, lines)]
+        load = os.getloadavg()[0]
+        made["runs"].append({**measure(messages, questions, lines, taken), "load_average": load})
+        made["slopes"] = slopes(made["runs"])
         asked.out.write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
-    table(runs, naive)
+    table(made["runs"], naive, {peer: lines for peer, lines in asked.most.items() if lines < max(asked.sizes)})
+    if asked.plot:
+        draw(made["runs"], asked.plot)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """MemPalace on its sqlite_exact backend: candidates by meaning, or by meaning and by words, then its own re-ranking.
 
-Each line is a drawer with a source of its own, since hits of one source are taken as one.
+`chroma vector` is the first of them on chroma, the backend that it takes unless told otherwise. Each line is a drawer
+with a source of its own, since hits of one source are taken as one.
 """
 
+import os
 from collections.abc import Sequence
 
 from mempalace.palace import get_collection
@@ -10,14 +12,17 @@ from mempalace.searcher import search_memories
 from peer_loop import Line, Start, serve
 
 _BATCH_LINES = 256
+_BACKENDS = {"vector": "sqlite_exact", "hybrid": "sqlite_exact", "chroma vector": "chroma"}
+_STRATEGIES = {"vector": "vector", "hybrid": "union", "chroma vector": "vector"}
 
 
 class MemPalace:
     """A palace with one wing, and a room for each thread."""
 
     def __init__(self, start: Start) -> None:
+        os.environ["MEMPALACE_BACKEND"] = _BACKENDS[start.mode]  # asked for again at each search
         self._path = str(start.folder)
-        self._strategy = {"vector": "vector", "hybrid": "union"}[start.mode]
+        self._strategy = _STRATEGIES[start.mode]
         self._collection = get_collection(self._path, create=True)
 
     def ingest(self, lines: Sequence[Line]) -> None:

@@ -14,7 +14,7 @@ import venv
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-PEERS = ("langchain", "llamaindex", "mem0", "mempalace")
+PEERS = ("langchain", "langgraph", "llamaindex", "mem0", "mempalace")
 READY = ".ready"
 
 

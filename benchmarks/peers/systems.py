@@ -33,12 +33,14 @@ SYSTEMS: Mapping[str, System] = {
     "LangChain vector": System("langchain", "vector"),
     "LangChain hybrid": System("langchain", "hybrid"),
     "LangChain trim_messages": System("langchain", "window"),
+    "LangGraph vector": System("langgraph", "vector"),
     "LlamaIndex vector": System("llamaindex", "vector"),
     "LlamaIndex hybrid": System("llamaindex", "hybrid"),
     "mem0 vector": System("mem0", "vector"),
     "mem0 hybrid": System("mem0", "hybrid"),
     "MemPalace vector": System("mempalace", "vector"),
     "MemPalace hybrid": System("mempalace", "hybrid"),
+    "MemPalace chroma vector": System("mempalace", "chroma vector"),
 }
 
 
@@ -117,7 +119,6 @@ def _environment(url: str, home: Path) -> dict[str, str]:
         "LANGSMITH_TRACING": "false",
         "MEM0_DIR": str(home / "mem0"),
         "MEM0_TELEMETRY": "False",
-        "MEMPALACE_BACKEND": "sqlite_exact",
         "MEMPALACE_EMBEDDING_API_KEY": "none",
         "MEMPALACE_EMBEDDING_API_MODEL": _MODEL,
         "MEMPALACE_EMBEDDING_API_URL": url,
