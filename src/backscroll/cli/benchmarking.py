@@ -17,11 +17,14 @@ from backscroll.cli.screen import print_table as print_rows
 from backscroll.evaluation.plot import need_plot
 from backscroll.evaluation.speed.history import history_of
 from backscroll.evaluation.speed.measure import Plan, Size, Times, sizes
-from backscroll.evaluation.speed.plot import plot, slope
-from backscroll.wiring import DEFAULT_EMBEDDER, shared_embedder
+from backscroll.evaluation.speed.plot import plot, slope, slope_of_ratio
+from backscroll.wiring import DEFAULT_EMBEDDER, open_yardstick, shared_embedder
 
 _DEFAULT_SIZES = "1000,10000,100000"
 _NONE = "-"
+_COMPARED = ("context", "search", "embed query")
+_RATIOS = ("p50", "p99", "p99 / p50")
+_RATIOS_NOTE = "p50 over its p50, p99 over its p99, and p99 over its p50"
 _BYTES_NOTE = "disk is the store with its folder of columns; RAM is a new process's own after its first context"
 
 
@@ -44,6 +47,7 @@ class _Benchmark:
     questions: int
     max_tokens: int
     embedder: str
+    yardstick: str | None
     folder: Path | None
     out: Path | None
     plot: Path | None
@@ -61,6 +65,11 @@ class _Benchmark:
 @click.option("--questions", type=click.IntRange(min=1), default=200, show_default=True, help="Asked at each size.")
 @click.option("--max-tokens", type=click.IntRange(min=100), default=2000, show_default=True, help="Of a context.")
 @click.option("--embedder", metavar="NAME", default=DEFAULT_EMBEDDER, show_default=True, help="Who embeds.")
+@click.option(
+    "--yardstick",
+    metavar="NAME",
+    help="Another embedder, measured in turns with the contexts: sentence-transformers, or as --embedder.",
+)
 @click.option(
     "--folder",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -81,7 +90,10 @@ def benchmark(asked: _Benchmark) -> None:
         need_plot()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     embedder = shared_embedder(asked.embedder)
-    plan = Plan(asked.sizes, asked.users, asked.user_lines, asked.questions, asked.max_tokens, asked.embedder)
+    yardstick = open_yardstick(asked.yardstick) if asked.yardstick else None
+    plan = Plan(
+        asked.sizes, asked.users, asked.user_lines, asked.questions, asked.max_tokens, asked.embedder, yardstick
+    )
     total = max(plan.sizes) + plan.users * plan.user_lines
     found: list[Size] = []
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
@@ -97,6 +109,8 @@ def benchmark(asked: _Benchmark) -> None:
     if asked.plot:
         plot(found, asked.plot)
     _print(found)
+    if asked.yardstick:
+        _print_ratios(found, asked.yardstick)
     click.echo(f"{history.about}, said again; {embedder.name}; load average {_plain(load)} at the start")
 
 
@@ -110,6 +124,8 @@ def _write(asked: _Benchmark, found: Sequence[Size], about: str, load: float | N
         "max_tokens": asked.max_tokens,
         "load_average": load,
         "slope": slope(found),
+        "yardstick": asked.yardstick,
+        "slope_of_ratio": slope_of_ratio(found),
         "sizes": [asdict(one) for one in found],
     }
     asked.out.write_text(json_text(made) + "\n", encoding="utf-8")
@@ -149,6 +165,23 @@ def _print(found: Sequence[Size]) -> None:
         )
     print_rows(rows)
     click.echo(_BYTES_NOTE)
+
+
+def _print_ratios(found: Sequence[Size], yardstick: str) -> None:
+    """Print how many times as long as the yardstick contexts take."""
+    click.echo(f"\nhow many times one query's embedding by {yardstick}, measured in turns with the contexts")
+    parts = list(_COMPARED)
+    headings = [f"{part} {what}" for part in parts for what in _RATIOS]
+    rows = table(number_column("lines"), number_column("users"), "it alone, ms", *map(number_column, headings))
+    for one in found:
+        ratios = (asdict(one.ratios[part]).values() for part in parts)
+        cells = (f"{ratio:.2f}" for part in ratios for ratio in part)
+        rows.add_row(*_size(one), _percentiles(one.yardstick), *cells)
+    print_rows(rows)
+    click.echo(_RATIOS_NOTE)
+    exponent = slope_of_ratio(found)
+    if exponent is not None:
+        click.echo(f"slope of a context's p50 ratio over lines, log-log: {exponent:.2f}")
 
 
 def _size(one: Size) -> tuple[str, str]:

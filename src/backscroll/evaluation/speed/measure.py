@@ -26,6 +26,9 @@ USER, MANY = "user", "user {}"
 _SINGLES = 50  # lines that are appended one by one
 _RECENT = 20  # lines of the thread that is asked in
 _PARTS = ("contextualize", "embed query", "search")
+_YARDSTICK = "yardstick"  # beside the stages
+_FIRST = 5  # questions that are embedded before any is timed
+_REST_SECONDS = 0.02  # PyTorch's threads spin for some 6 ms behind a call, in which a context would wait for a core
 _MAX_FLOOR_LINES = 200_000  # exact search by numpy takes 1,536 bytes a line
 _FLOOR_K = 100
 _TOLD_CHARACTERS = 500  # of what a process said before it ended
@@ -56,6 +59,7 @@ class Plan:
         users, user_lines: of the store with many users.
         questions: how many are asked at each size.
         embedder: the name that another process opens it by.
+        yardstick: embeds the same questions, in turns with the contexts; None for no comparison.
     """
 
     sizes: tuple[int, ...]
@@ -64,6 +68,21 @@ class Plan:
     questions: int
     max_tokens: int
     embedder: str
+    yardstick: Embedder | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A part's times over those of the yardstick: median over median, 99th over 99th, 99th over the median."""
+
+    p50: float
+    p99: float
+    p99_to_p50: float
+
+    @classmethod
+    def of(cls, part: Times, yardstick: Times) -> "Ratio":
+        """How many yardsticks a part is long."""
+        return cls(part.p50 / yardstick.p50, part.p99 / yardstick.p99, part.p99 / yardstick.p50)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +99,8 @@ class Size:
         bytes_per_line: of the disk, of the first context's own memory, of the files that it maps.
         stages: every stage's median milliseconds.
         work: the same of the asking thread's own work, in which nobody else's takes part.
+        yardstick: one question embedded by the other embedder, between the contexts.
+        ratios: the same parts as in contexts -> how many of it they take; empty without it.
     """
 
     lines: int
@@ -92,6 +113,8 @@ class Size:
     bytes_per_line: dict[str, float]
     stages: dict[str, float] = field(default_factory=dict)
     work: dict[str, float] = field(default_factory=dict)
+    yardstick: Times | None = None
+    ratios: dict[str, Ratio] = field(default_factory=dict)
 
 
 def sizes(history: History, embedder: Embedder, plan: Plan, folder: Path, advance: Advance) -> Iterator[Size]:
@@ -157,20 +180,24 @@ def _measured(history: History, embedder: Embedder, plan: Plan, path: Path, size
     with api.open(path, embedder=embedder) as memory:
         asking = user if users == 1 else None
         watch = _asked(memory, asking, questions, plan, Stopwatch())
-        work = _asked(memory, asking, questions, plan, Stopwatch(time.thread_time))
+        work = _asked(memory, asking, questions, replace(plan, yardstick=None), Stopwatch(time.thread_time))
         singles = _singles(memory.thread(f"singles at {lines}", user), history, embedder, plan)
     own = ("own", "mapped")
+    contexts = _parts(watch)
+    yardstick = Times.of(watch.seconds.pop(_YARDSTICK)) if plan.yardstick else None
     return Size(
         lines=lines,
         users=users,
         stored=stored,
-        contexts=_parts(watch),
+        contexts=contexts,
         singles=singles,
         numpy=_numpy(history, lines, embedder.embed(questions[:20])) if users == 1 else None,
         cold_seconds=cold["seconds"],
         bytes_per_line={"disk": disk / lines, **{name: cold[name] / lines for name in own if name in cold}},
         stages=_medians(watch),
         work=_medians(work),
+        yardstick=yardstick,
+        ratios={name: Ratio.of(times, yardstick) for name, times in contexts.items()} if yardstick else {},
     )
 
 
@@ -183,6 +210,8 @@ def _questions(history: History, count: int, seed: int) -> list[str]:
 def _asked(memory: Memory, user: str | None, questions: Sequence[str], plan: Plan, watch: Stopwatch) -> Stopwatch:
     """Time all stages of a context for each question, in a chat that has begun; of many users, each asks once."""
     asking = [memory.thread("asking", user or MANY.format(number % plan.users)) for number in range(len(questions))]
+    if plan.yardstick:
+        plan.yardstick.embed(questions[:_FIRST])
     for thread in asking[:1] if user else asking:
         if not thread.lines(0, 0):
             thread.append([{"role": ("user", "assistant")[n % 2], "content": f"Fine, {n}."} for n in range(_RECENT)])
@@ -190,7 +219,17 @@ def _asked(memory: Memory, user: str | None, questions: Sequence[str], plan: Pla
     with trace(watch):
         for thread, question in zip(asking, questions, strict=True):
             thread.context(question, max_tokens=plan.max_tokens)
+            if plan.yardstick:
+                _measure_yardstick(plan.yardstick, question, watch)
     return watch
+
+
+def _measure_yardstick(yardstick: Embedder, question: str, watch: Stopwatch) -> None:
+    """Embed the question that a context was just made for; both begin when the machine has come to rest."""
+    time.sleep(_REST_SECONDS)
+    with watch(_YARDSTICK):
+        yardstick.embed([question])
+    time.sleep(_REST_SECONDS)
 
 
 def _medians(watch: Stopwatch) -> dict[str, float]:

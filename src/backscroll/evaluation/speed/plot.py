@@ -16,11 +16,12 @@ _CURVES = ("context", "without embedder", "search", "embed query")
 
 def slope(found: Sequence[Size], part: str = "context") -> float | None:
     """The exponent of growth: of the line through the logarithms of lines and median times; None of one size."""
-    points = [(one.lines, one.contexts[part].p50) for one in found if one.users == 1]
-    if len(points) < 2:
-        return None
-    lines, times = np.log10(np.array(points)).T
-    return float(np.polyfit(lines, times, 1)[0])
+    return _exponent([(one.lines, one.contexts[part].p50) for one in found if one.users == 1])
+
+
+def slope_of_ratio(found: Sequence[Size], part: str = "context") -> float | None:
+    """The same of medians over the yardstick's, so that the load of the machine takes less part in it."""
+    return _exponent([(one.lines, one.ratios[part].p50) for one in found if one.users == 1 and one.ratios])
 
 
 def plot(found: Sequence[Size], path: Path) -> None:
@@ -41,3 +42,10 @@ def plot(found: Sequence[Size], path: Path) -> None:
     axes.legend()
     figure.savefig(path, dpi=_DOTS_PER_INCH)
     import_module("matplotlib.pyplot").close(figure)
+
+
+def _exponent(points: Sequence[tuple[int, float]]) -> float | None:
+    if len(points) < 2:
+        return None
+    lines, times = np.log10(np.array(points)).T
+    return float(np.polyfit(lines, times, 1)[0])
