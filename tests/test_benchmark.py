@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import backscroll
 from backscroll.cli import main
 from backscroll.evaluation.speed.history import THREAD_LINES, History, history_of, said_again
 from backscroll.evaluation.speed.measure import Size, Times
-from backscroll.evaluation.speed.plot import slope
+from backscroll.evaluation.speed.plot import plot, slope
 from backscroll.types import Message
 
 SMALL = ["--embedder", "hashing", "--questions", "3", "--users", "3", "--user-lines", "10"]
@@ -87,6 +88,22 @@ def test_the_slope_is_the_exponent_of_growth():
 
     assert slope([size(1000), size(10_000), size(100_000), size(500, users=9)]) == pytest.approx(0.5)
     assert slope([size(1000), size(1000, users=2)]) is None
+
+
+def test_the_plot_tells_each_slope_the_yardstick_and_the_store_of_many_users(tmp_path):
+    def size(lines: int, users: int = 1) -> Size:
+        times = Times(0.01 * lines**0.5, 1, 2)
+        parts = dict.fromkeys(("context", "without embedder", "search", "embed query"), times)
+        return Size(lines, users, 0, parts, {}, times, 0, {}, yardstick=Times(7.5, 8, 9))
+
+    image = tmp_path / "growth.svg"
+    plot([size(1000), size(10_000), size(50_000, users=500)], image, "hashing:64")
+    drawn = image.read_text("utf-8")  # a text stands in a comment before its shape
+    for told in ("context, slope 0.50", "search, slope 0.50", "context, p99, slope 0.00", "numpy, exact cosines alone"):
+        assert f"<!-- {told}" in drawn
+    assert "<!-- one query by hashing:64, slope 0.00" in drawn
+    assert "<!-- context of one of 500 users, -->" in drawn
+    assert {"<!-- 1,000 -->", "<!-- 10,000 -->", "<!-- 50,000 -->"} <= set(re.findall("<!-- .+? -->", drawn))
 
 
 def test_every_size_has_all_figures(tmp_path, lines):

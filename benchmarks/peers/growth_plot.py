@@ -65,7 +65,7 @@ def draw(runs: Runs, path: Path) -> None:
     exponents = slopes(runs)
     slowest_first = sorted(_points(runs).items(), key=lambda item: -item[1][-1][1])
     for name, points in slowest_first:
-        slope = f", slope {exponents[name]:.2f}" if name in exponents else ""
+        slope = f", slope {exponents[name]:z.2f}" if name in exponents else ""
         axes.plot(*zip(*points, strict=True), label=_NAMES.get(name, name) + slope, **_STYLES.get(name, _OTHER))
     axes.set(xscale="log", yscale="log", xlabel="lines of the history", ylabel="ms, median of a question")
     sizes = [one["lines"] for one in runs]

@@ -107,7 +107,7 @@ def benchmark(asked: _Benchmark) -> None:
             kept = f"what was measured is in {asked.out}" if asked.out and found else "nothing is kept"
             raise Interrupted(kept) from error
     if asked.plot:
-        plot(found, asked.plot)
+        plot(found, asked.plot, asked.yardstick)
     _print(found)
     if asked.yardstick:
         _print_ratios(found, asked.yardstick)
