@@ -233,13 +233,13 @@ def test_a_peer_that_stops_at_a_size_has_no_figure_beyond_it_and_the_table_says_
     own = {"backscroll": 20.0, "backscroll, its list packed alike": 10.0, "embedding of the question": 5.0}
     runs = [
         growth_run(1000, {**own, "LangChain vector": 15.0, "mem0 vector": 50.0}),
-        growth_run(10_000, {**own, "LangChain vector": 150.0}),
+        growth_run(10_000, {name: 2 * ms for name, ms in {**own, "LangChain vector": 150.0}.items()}),  # busier
     ]
     code = "import json, sys, growth; growth.table(json.loads(sys.argv[1]), 1.0, growth._most('mem0=1000'))"
     whole, alone, slopes, _, note = told_by_growth(code, json.dumps(runs)).strip().split("\n\n")
     assert "mem0 vector 50.0 ( 2.50) -".split() == next(row for row in whole.splitlines() if "mem0" in row).split()
     row = next(row for row in alone.splitlines() if "LangChain" in row)
-    assert "LangChain vector 10.0 ( 2.00) 145.0 ( 29.00)".split() == row.split(), "in brackets: of Backscroll's search"
+    assert "LangChain vector 10.0 ( 2.00) 290.0 ( 29.00)".split() == row.split(), "in brackets: of Backscroll's search"
     assert "LangChain vector 1.00".split() in [row.split() for row in slopes.splitlines()]
     assert "mem0" not in slopes
     assert "mem0 is not asked beyond 1,000 lines" in note
@@ -261,7 +261,10 @@ for text in ("nobody=5", "mem0", "mem0=x"):
 
 def test_the_growth_of_peers_is_drawn_from_its_figures(tmp_path):
     figures, image = tmp_path / "growth.json", tmp_path / "growth.png"
-    runs = [growth_run(lines, {"backscroll": 20.0, "another": lines / 50}) for lines in (1000, 10_000)]
+    runs = [
+        growth_run(lines, {"backscroll": 20.0, "another": lines / 50, "embedding of the question": 2.0})
+        for lines in (1000, 10_000)
+    ]
     figures.write_text(json.dumps({"runs": runs}), "utf-8")
     told_by_growth("import growth_plot; growth_plot.main()", figures, image)
     assert image.read_bytes().startswith(b"\x89PNG")

@@ -25,7 +25,7 @@ from pathlib import Path
 import apsw
 import numpy as np
 from conversation import CONTROL, MODEL, Asked
-from growth_plot import draw, need_plot, slopes
+from growth_plot import EMBEDDING, draw, need_plot, slopes
 from run import served
 from systems import SYSTEMS, need_environments
 
@@ -40,7 +40,7 @@ PEERS = [name for name in SYSTEMS if name.endswith("vector") or name == "mem0 hy
 MOST = {"mem0": 5000}  # peer -> lines: it takes in 20 to 70 ms each, all of it again at every size
 MAX_TOKENS = 2000
 K = 100
-EMBEDDING, NUMPY, SQLITE_VEC = "embedding of the question", "numpy, exact", "sqlite-vec, exact"
+NUMPY, SQLITE_VEC = "numpy, exact", "sqlite-vec, exact"
 NAIVE = "every line embedded at every turn"
 
 
@@ -129,7 +129,7 @@ def table(runs: Sequence[Mapping], naive: float, most: Mapping[str, int]) -> Non
         for found, less in zip(whole, embedding, strict=True)
     ]
     _grid("ms, less the embedding of the question", runs, alone, CONTROL)
-    print(f"\n{'slope over lines, log-log':40}")
+    print("\nslope over lines, log-log, of medians over the embedding of the question")
     for name, exponent in slopes(runs).items():
         print(f"{name:40}{exponent:8.2f}")
     _grid("ms a line taken in, vectors at hand", runs, [one["ingest_ms_per_line"] for one in runs], "backscroll")

@@ -2,7 +2,9 @@
 
     python benchmarks/peers/growth_plot.py OUT.json docs/growth.png
 
-A color is a peer; dotted is what a user could write, and gray the embedding of the question that all curves contain.
+Times are told over that of the embedding of the question, which all of them contain: it does not grow with the history,
+so that what it grows by is the load of the machine, and the slopes are free of it. A color is a peer; dotted is what a
+user could write.
 Needs matplotlib: pip install 'backscroll[plot]'.
 """
 
@@ -18,6 +20,7 @@ import numpy as np
 
 from backscroll.errors import NotFoundError
 
+EMBEDDING = "embedding of the question"
 _INCHES = (9.5, 5.5)
 _DOTS_PER_INCH = 150
 # told apart by people who see colors differently (Okabe and Ito); dashed or solid tells a peer's two ways apart
@@ -34,7 +37,7 @@ _STYLES: Mapping[str, Mapping[str, Any]] = {
     "MemPalace chroma vector": {"color": "#D55E00", "marker": "X"},
     "numpy, exact": {"color": "#777777", "marker": "x", "linestyle": ":"},
     "sqlite-vec, exact": {"color": "#777777", "marker": "+", "linestyle": ":"},
-    "embedding of the question": {"color": "#BBBBBB", "linestyle": "-", "linewidth": 4, "zorder": 0},
+    EMBEDDING: {"color": "#BBBBBB", "linestyle": "-", "linewidth": 4, "zorder": 0},
 }
 _OTHER: Mapping[str, Any] = {"marker": "."}
 _NAMES = {"backscroll": "Backscroll, whole context", "backscroll, its list packed alike": "Backscroll, search alone"}
@@ -49,11 +52,11 @@ def need_plot() -> None:
 
 
 def slopes(runs: Runs) -> dict[str, float]:
-    """The exponent of each system's growth: of the line through the logarithms; of two sizes or more."""
+    """The exponent of each system's growth: of the line through the logarithms of two sizes or more."""
     return {
         name: float(np.polyfit(*np.log10(np.array(points)).T, 1)[0])
         for name, points in _points(runs).items()
-        if len(points) > 1
+        if len(points) > 1 and name != EMBEDDING
     }
 
 
@@ -63,11 +66,15 @@ def draw(runs: Runs, path: Path) -> None:
     pyplot = import_module("matplotlib.pyplot")
     figure, axes = pyplot.subplots(figsize=_INCHES, layout="constrained")
     exponents = slopes(runs)
+    embeddings = ", ".join(f"{one['median_ms'][EMBEDDING]:.1f}" for one in runs)
+    names = {**_NAMES, EMBEDDING: f"{EMBEDDING}: {embeddings} ms"}
     slowest_first = sorted(_points(runs).items(), key=lambda item: -item[1][-1][1])
     for name, points in slowest_first:
         slope = f", slope {exponents[name]:z.2f}" if name in exponents else ""
-        axes.plot(*zip(*points, strict=True), label=_NAMES.get(name, name) + slope, **_STYLES.get(name, _OTHER))
-    axes.set(xscale="log", yscale="log", xlabel="lines of the history", ylabel="ms, median of a question")
+        axes.plot(*zip(*points, strict=True), label=names.get(name, name) + slope, **_STYLES.get(name, _OTHER))
+    axes.set(
+        xscale="log", yscale="log", xlabel="lines of the history", ylabel="median of a question, in embeddings of it"
+    )
     sizes = [one["lines"] for one in runs]
     axes.set_xticks(sizes, [f"{lines:,}" for lines in sizes])
     axes.set_xticks([], minor=True)
@@ -82,10 +89,11 @@ def draw(runs: Runs, path: Path) -> None:
 
 
 def _points(runs: Runs) -> dict[str, list[tuple[int, float]]]:
+    """System -> lines and how many embeddings of the question it took."""
     found: dict[str, list[tuple[int, float]]] = {}
     for one in runs:
         for name, milliseconds in one["median_ms"].items():
-            found.setdefault(name, []).append((one["lines"], milliseconds))
+            found.setdefault(name, []).append((one["lines"], milliseconds / one["median_ms"][EMBEDDING]))
     return found
 
 
