@@ -175,7 +175,7 @@ def _compiled() -> Any:
     core and 76 MB in every process that counts a token.
     """
     package = find_spec("bpe_openai")
-    part = PathFinder.find_spec("_bindings", package and package.submodule_search_locations)
+    part = PathFinder.find_spec("_bindings", package.submodule_search_locations) if package else None
     if part is None or part.loader is None:
         return import_module("bpe_openai._bindings")
     module = module_from_spec(part)
