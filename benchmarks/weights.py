@@ -1,9 +1,10 @@
 """The weights of the ranking, fitted on some sets of questions and measured on the others.
 
-    python benchmarks/weights.py ../shared/data/locomo ../shared/data/longmemeval_s ../shared/data/qmsum \
-        [--limit 150] [--samples 300] [--cache FOLDER] [--json FILE]
+    python benchmarks/weights.py ../shared/data/locomo ../shared/data/longmemeval_s:24 ../shared/data/qmsum:60 \
+        [--samples 150] [--cache FOLDER] [--json FILE]
 
-A set is the front of two names, `SET.lines.jsonl.gz` and `SET.questions.jsonl.gz`. Candidates are searched for once a
+A set is the front of two names, `SET.lines.jsonl.gz` and `SET.questions.jsonl.gz`; a number behind it takes only its
+first questions. Candidates are searched for once a
 question, as in a context; then weights are drawn by chance around those that are shipped, and the lines that each
 ranking puts first fill budgets of 1,000, 2,000 and 8,000 tokens. What is fitted is the mean of the three over the sets
 that it may see. The rows:
@@ -180,21 +181,25 @@ def table(names: Sequence[str], recalls: Mapping[str, NDArray[np.float64]], of: 
     return rows
 
 
+def _set(given: str) -> tuple[Path, int | None]:
+    place, _, limit = given.partition(":")
+    return Path(place), int(limit) if limit else None
+
+
 def main() -> None:
     """Search once, rank many times, print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sets", nargs="+", type=Path, help="the front of the files' names")
-    parser.add_argument("--limit", type=int, help="take only the first questions of each set")
-    parser.add_argument("--samples", type=int, default=300, help="how many weights are drawn")
+    parser.add_argument("sets", nargs="+", type=_set, metavar="SET[:N]", help="the front of the files' names")
+    parser.add_argument("--samples", type=int, default=150, help="how many weights are drawn")
     parser.add_argument("--cache", type=Path, default=Path("build/vectors"), help="where vectors are kept")
     parser.add_argument("--json", type=Path, help="write the figures and the weights to a file")
     given = parser.parse_args()
     embedder = CachedEmbedder(shared_embedder("local"), VectorCache(given.cache))
     tried = drawn(given.samples)
     of, recalls = {}, {}
-    for place in given.sets:
+    for place, limit in given.sets:
         lines, questions = (place.with_name(f"{place.name}.{kind}.jsonl.gz") for kind in ("lines", "questions"))
-        data = read_data(lines, questions, given.limit)
+        data = read_data(lines, questions, limit)
         with progress_bar(f"searching {place.name}", len(data.by_conversation)) as bar:
             found: list[Case] = []
             for name, asked in data.by_conversation.items():
@@ -206,7 +211,7 @@ def main() -> None:
             for number, weights in enumerate(tried):
                 recalls[place.name][number] = [case.recall(weights) for case in found]
                 bar.advance(1)
-    names = [place.name for place in given.sets]
+    names = [place.name for place, _ in given.sets]
     print(f"{'':<24}" + "".join(f"{name:>16}" for name in names))
     rows = table(names, recalls, of)
     for title, figures, _ in rows:
