@@ -5,7 +5,8 @@ from dataclasses import fields, replace
 
 import pytest
 
-from backscroll import PRESETS, MessageError, Settings
+from backscroll import PRESETS, MessageError, NotFoundError, Settings
+from backscroll.settings import open_preset
 
 COUNT = "a whole number not below 0"
 COUNT_OR_NONE = f"{COUNT}, or None"
@@ -57,3 +58,9 @@ def test_the_ends_of_what_is_allowed_are_allowed():
 def test_a_step_above_the_windows_share_is_refused():
     with pytest.raises(MessageError, match=r"window_step_share is not above window_share, as 0\.5 is above 0\.4"):
         Settings(window_share=0.4, window_step_share=0.5)
+
+
+@pytest.mark.parametrize("name", ["mine", None, ["backscroll"], 7])
+def test_what_names_no_preset_is_refused_with_those_that_there_are(name):
+    with pytest.raises(NotFoundError, match="backscroll, pruning"):
+        open_preset(name)

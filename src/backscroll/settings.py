@@ -189,7 +189,7 @@ PRESETS: Mapping[str, Settings] = MappingProxyType(
 
 def open_preset(name: str) -> Settings:
     """The settings of a preset. Raises: NotFoundError, which lists the known ones."""
-    if name not in PRESETS:
+    if not isinstance(name, str) or name not in PRESETS:
         raise NotFoundError(f"no preset {name!r}: there are {', '.join(PRESETS)}")
     return PRESETS[name]
 

@@ -48,6 +48,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
         (413, "Too large, or the context does not fit"),
         (422, "Not what it should be"),
         (429, "Too many requests"),
+        (501, "No language model is configured"),
         (502, "The language model gave no reply"),
         (503, "Not available now"),
         (504, "The language model did not answer in time"),
