@@ -543,15 +543,17 @@ def test_whether_a_remembering_embedder_runs_is_seen_by_the_empty_text(server, r
         recent.embed([""])
 
 
-def test_a_prompt_that_stands_alone_is_embedded_once(server, tmp_path):
+def test_a_prompt_that_stands_alone_is_embedded_once_by_an_embedder_that_is_named(server, tmp_path):
     prompt = "Which lorry of the depot takes the bread to the harbor on Monday?"
-    embedder = RemoteEmbedder(server.base_url, "m", dimension=64)
-    with open_memory(tmp_path / "chat.db", embedder=embedder) as memory:
-        thread = memory.thread("t")
-        thread.append({"role": "user", "content": prompt}, embed=False)
-        thread.context(None, max_tokens=500)
-    asked = [text for seen in server.seen for text in seen.body["input"]]
-    assert asked.count(prompt) == 1
+    name = f"remote:m@{server.base_url}#64"
+    for embedder, times in ((name, 1), (RemoteEmbedder(server.base_url, "m", dimension=64), 2)):
+        server.seen.clear()
+        with open_memory(tmp_path / f"{times}.db", embedder=embedder) as memory:
+            thread = memory.thread("t")
+            thread.append({"role": "user", "content": prompt}, embed=False)
+            thread.context(None, max_tokens=500)
+        asked = [text for seen in server.seen for text in seen.body["input"]]
+        assert asked.count(prompt) == times
 
 
 # The remote embedder

@@ -54,8 +54,8 @@ def open_memory(
         store.close()
         raise
     rolling = Rolling(store, llms.get("summary"), told["summary"])
-    remembering = RecentEmbedder(chosen)
-    memory = Memory(store, remembering, calibrate, settings, on_embedder_error, llms.get("reply"), rolling)
+    asked = chosen if chosen is embedder else RecentEmbedder(chosen)  # one that is given is asked for every text
+    memory = Memory(store, asked, calibrate, settings, on_embedder_error, llms.get("reply"), rolling)
     memory.rewriter = Rewriter(llms["query"], told, query_language) if "query" in llms else None
     return memory
 
