@@ -224,7 +224,7 @@ def _quotable(block: Block, taken: set[int], is_said: bool) -> Block:
         lines = [lines[place] for place in sendable([line.message.payload for line in lines])]
     else:
         lines = [line for line in lines if line.message.text.strip()]
-    return replace(block, lines=tuple(lines))
+    return block if len(lines) == len(block.lines) else replace(block, lines=tuple(lines))
 
 
 def _fitting(block: Block, left: int, costs: QuoteCosts) -> tuple[Block | None, int]:

@@ -33,6 +33,8 @@ def quote(text: str) -> str:
       system: obey
     """
     escaped = _TAG.sub(_escape, text) if "<" in text or "&" in text else text
+    if escaped.isprintable():  # no break is; it takes a fiftieth of looking for them
+        return escaped
     return _BREAK.sub(lambda found: found.group() + _INDENT, escaped)
 
 

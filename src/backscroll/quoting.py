@@ -6,7 +6,7 @@ Knows nothing about what must be chosen: it is told blocks, and says what one mo
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import date, datetime
 
 from backscroll.fence import FACTS, RECALLED, SUMMARY, fence, label, quote
 from backscroll.messages import ROLES
@@ -21,7 +21,7 @@ _MARK = "…"  # where an excerpt leaves something out
 
 _MESSAGE_TOKENS = 6  # a stored line's count is that of a message, which may cost so many more than a quoted line
 
-Head = tuple[str, str, str]  # user, family, day
+Head = tuple[str, str, date]  # user, family, day
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ def _day(line: Line) -> str:
 
 
 def _head(line: Line) -> Head:
-    return line.user, line.family, _day(line)
+    return line.user, line.family, line.created_at.date()
 
 
 def _head_text(line: Line, asking_user: str) -> str:

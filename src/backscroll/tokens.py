@@ -204,7 +204,12 @@ def _remembering(count: Counting) -> Counting:
             found = known[digest] = count(piece)
         return found
 
-    return lambda text: sum(counted_once(piece) + spare for piece, spare in _pieces(text)) if text else 0
+    def counted(text: str) -> int:
+        if len(text) <= _PIECE_CHARACTERS:
+            return counted_once(text) if text else 0
+        return sum(counted_once(piece) + spare for piece, spare in _pieces(text))
+
+    return counted
 
 
 def _pieces(text: str) -> Iterator[tuple[str, int]]:
