@@ -11,7 +11,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import backscroll
 from backscroll import (
@@ -32,7 +33,9 @@ from backscroll import (
     Tools,
     Usage,
 )
+from backscroll.fingerprint import fingerprint
 from backscroll.memory import Memory, Thread
+from backscroll.messages import without_thought
 from chats import TOOLS, all_text, assistant, calls, faults, recount, result, system, turns, user
 from openai_server import OpenAIServer, hangs_up, raw, says, slow, status, streams
 
@@ -214,10 +217,35 @@ def test_a_call_with_a_thought_in_front_is_stored_as_the_call_alone():
         assert chat.payloads[1] == call(q="Bonn")
 
 
-def test_an_answer_about_thoughts_keeps_its_words():
-    with Chat("It writes <think>so</think>.") as chat:
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "It writes <think>so</think>.",
+        "<think> and </think> are tags around a model's thought.",
+        "<think> is the opening tag.",
+        "<thinking></thinking> is what it writes,\nthen it answers.",
+    ],
+)
+def test_an_answer_about_thoughts_keeps_its_words(answer):
+    with Chat(answer) as chat:
         chat.thread.reply("How does it think?", max_tokens=300)
-        assert chat.stored[1] == ("assistant", "It writes <think>so</think>.")
+        assert chat.stored[1] == ("assistant", answer)
+
+
+@given(
+    st.lists(st.sampled_from(["<think>", "</think>", "<thinking>", "</thinking>", "\n", "\r\n", " ", "Ten.", "so "]))
+)
+def test_what_is_left_of_a_reply_without_its_thoughts_has_none_in_front(pieces):
+    for is_partial in (False, True):
+        left = without_thought("".join(pieces), is_partial)
+        assert without_thought(left, is_partial) == left
+        assert "".join(pieces).endswith(left)
+
+
+def test_several_thoughts_in_front_of_an_answer_are_none_of_it():
+    twice = "<think>\nTen.\n</think>\n<think>And two.</think>\n\nTwelve."
+    assert without_thought(twice) == "Twelve."
+    assert fingerprint(assistant(twice)) == fingerprint(assistant("Twelve."))
 
 
 @pytest.mark.parametrize(
@@ -244,7 +272,7 @@ FAILURES = [
     (ScriptedReply(""), EmptyReplyError),
     (ScriptedReply(" \n"), EmptyReplyError),
     (ScriptedReply("<think>Ten and two.</think>\n"), EmptyReplyError),
-    (ScriptedReply("<think>Ten and"), EmptyReplyError),
+    (ScriptedReply("<think>\nTen and"), EmptyReplyError),
     (ScriptedReply(pieces=["Half ", "a rep"], error=LLMUnavailableError("cut")), LLMUnavailableError),
     (ValueError("a bug in a function"), ValueError),
     (KeyboardInterrupt(), KeyboardInterrupt),

@@ -226,6 +226,18 @@ def test_lines_of_a_file_from_before_fingerprints_are_found_by_what_they_say(tmp
         assert [found.id for found in store.said(KEY.user, said("a "), 9)] == ["m"]
 
 
+def test_replies_of_a_file_from_before_thoughts_were_left_out_are_found_by_what_they_say(tmp_path):
+    thinking = {"role": "assistant", "content": "<think>\nHm.\n</think>\n\nTwelve vans."}
+    with closing(open_file(tmp_path / "chat.db")) as store:
+        store.append(KEY, [Message("assistant", thinking, thinking["content"], id="m")])
+    with closing(apsw.Connection(str(tmp_path / "chat.db"))) as old:
+        old.execute("UPDATE lines SET fingerprint = 7")
+        old.execute("PRAGMA user_version = 3")
+    answer = Message("assistant", {"role": "assistant", "content": "Twelve vans."}, "Twelve vans.")
+    with closing(open_file(tmp_path / "chat.db")) as store:
+        assert [found.id for found in store.said(KEY.user, answer, 9)] == ["m"]
+
+
 def _old_file(path):
     """A file of the first schema, with one line."""
     old = sqlite3.connect(path)

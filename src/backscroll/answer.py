@@ -1,6 +1,7 @@
 """A model's reply, looked at before anything is done with it: whole, not empty, words where words were asked for."""
 
 import json
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from backscroll.errors import CutOffReplyError, EmptyReplyError, LLMError
 from backscroll.messages import is_empty, paired, without_thought
 from backscroll.types import Reply
 
+_THOUGHT = re.compile(r"\A\s*<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)  # where words alone were asked for
 _CUT_OFF = ("length", "content_filter", "max_tokens")
 
 
@@ -32,10 +34,10 @@ def checked(reply: Reply) -> Reply:
     return replace(reply, message=message)
 
 
-def to_store(message: Mapping[str, Any]) -> dict[str, Any]:
+def to_store(message: Mapping[str, Any], is_partial: bool = False) -> dict[str, Any]:
     """A reply's message as it is stored, and so sent and recalled later: without what the model thought first."""
     said = message.get("content")
-    answer = without_thought(said) if isinstance(said, str) else said
+    answer = without_thought(said, is_partial) if isinstance(said, str) else said
     return {**message} if answer == said else {**message, "content": answer or None}
 
 
@@ -51,9 +53,9 @@ def plain_text(reply: Reply) -> str:
     if said.message.get("refusal") or said.message.get("tool_calls"):
         what = "refused" if said.message.get("refusal") else "called a tool"
         raise LLMError(f"the model {what} where words were asked for", received=said.text)
-    text = without_thought(said.text).strip()
+    text = _THOUGHT.sub("", without_thought(said.text)).strip()
     if not text:
-        raise EmptyReplyError("the model answered without a word where words were asked for")
+        raise EmptyReplyError("the model thought and answered nothing: allow it a longer reply", received=said.text)
     return text
 
 

@@ -15,7 +15,11 @@ from backscroll.types import Message
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)  # json.dumps makes one for each call
-_THOUGHT = re.compile(r"\A\s*<think(?:ing)?>.*?(?:</think(?:ing)?>\s*|\Z)", re.DOTALL)
+# Thoughts in front of a reply: a block whose tag ends its line, or a line of its own. A reply may speak of the tags.
+_BLOCK = r"<think(?:ing)?>[ \t]*\r?\n.*?(?:</think(?:ing)?>\s*|\Z)"
+_LINE = r"<think(?:ing)?>[^\n]*?</think(?:ing)?>[ \t]*(?:\r?\n\s*|\Z)"
+_THOUGHTS = re.compile(rf"\A(?:\s*(?:{_BLOCK}|{_LINE}))+", re.DOTALL)
+_UNFINISHED = re.compile(r"\A\s*<think(?:ing)?>(?!.*</think).*", re.DOTALL)
 _KEPT_BESIDE = ("id", "created_at", "metadata")  # ours: stored with the message and never sent
 
 
@@ -97,15 +101,19 @@ def text_of(content: object) -> str:
     return "\n".join(text for text in texts if isinstance(text, str) and text)
 
 
-def without_thought(text: str) -> str:
+def without_thought(text: str, is_partial: bool = False) -> str:
     """A reply's text without what the model thought first, which some servers leave in it.
 
-    A thought that does not end is all that there is.
+    Args:
+        is_partial: whether the reply broke off: then a thought without an end is one, however it begins.
 
-    >>> without_thought("<think>Ten and two.</think>\\n\\nTwelve vans."), without_thought("<think>Ten and")
+    >>> without_thought("<think>Ten and two.</think>\\n\\nTwelve vans."), without_thought("<think>\\nTen and")
     ('Twelve vans.', '')
+    >>> without_thought("<think> opens a thought.")
+    '<think> opens a thought.'
     """
-    return _THOUGHT.sub("", text)
+    said = _THOUGHTS.sub("", text)
+    return _UNFINISHED.sub("", said) if is_partial else said
 
 
 def paired(text: str) -> str:

@@ -296,18 +296,18 @@ def said(reply: Reply, noted: Mapping[str, Any] = MappingProxyType({})) -> Messa
     usage = {key: value for key, value in asdict(reply.usage).items() if value is not None} if reply.usage else None
     known = {"model": reply.model, "finish_reason": reply.finish_reason, "usage": usage, PARTIAL: reply.is_partial}
     told = {key: value for key, value in known.items() if value}
-    return parse_message({**to_store(reply.message), "metadata": {**told, **noted}})
+    return parse_message({**to_store(reply.message, reply.is_partial), "metadata": {**told, **noted}})
 
 
 def left_behind(received: Sequence[str], model: str | None) -> list[Message]:
     """What was received of a reply that the caller left, as a message to store; none where there was nothing."""
-    message = to_store({"role": "assistant", "content": paired("".join(received))})
+    message = to_store({"role": "assistant", "content": paired("".join(received))}, is_partial=True)
     return [] if is_empty(message) else [said(Reply(message, "", None, model, is_partial=True))]
 
 
 def as_stored(reply: Reply, line: Line) -> Reply:
     """The reply, or the one that another call of the same prompt stored before it."""
-    return reply if line.message.payload == to_store(reply.message) else stored_reply(line)
+    return reply if line.message.payload == to_store(reply.message, reply.is_partial) else stored_reply(line)
 
 
 def stored_reply(line: Line) -> Reply:

@@ -171,7 +171,7 @@ def end_turn(turn: Turn, reply: Reply | None) -> str:
     beside, on a branch that is not the current one; another reply of the same prompt is left for this one; a copy that
     the client resent already is enough.
     """
-    if reply is None or is_empty(to_store(reply.message)):
+    if reply is None or is_empty(to_store(reply.message, reply.is_partial)):
         return "empty"
     message = said(reply, sent(turn.context, turn.began))
     memory, store = turn.thread.memory, turn.thread.memory.store
