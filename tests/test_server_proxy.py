@@ -102,6 +102,14 @@ def test_images_go_through_and_are_stored(url, upstream, memory):
     assert memory.thread(thread.thread).lines()[0].message.payload["content"] == parts
 
 
+def test_what_the_upstream_sets_for_one_user_is_not_sent_for_another(url, upstream):
+    upstream.steps = [status(429, "slow down", {"Set-Cookie": "session=alice; Path=/"})]
+    ask(url, [user("Ready?")])
+    ask(url, [user("Ready?")])
+    assert len(upstream.headers) == 2
+    assert not any("cookie" in headers for headers in upstream.headers)
+
+
 @pytest.mark.parametrize(("code", "words"), [(401, "wrong key"), (429, "slow down"), (500, "oops"), (404, "no model")])
 def test_an_error_of_the_upstream_goes_through_with_its_status_and_bytes(url, upstream, memory, code, words):
     upstream.steps = [status(code, words, {"Retry-After": "7"})]

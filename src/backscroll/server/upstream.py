@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx
 
@@ -121,7 +122,8 @@ class Upstream:
 
     def _opened(self) -> _Client:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=_MAX_ANSWERS)
-        return _Client(httpx.AsyncClient(timeout=self._timeout, limits=limits, verify=self._tls))
+        none = CookieJar(DefaultCookiePolicy(allowed_domains=[]))  # one user's are not sent for another
+        return _Client(httpx.AsyncClient(timeout=self._timeout, limits=limits, verify=self._tls, cookies=none))
 
     def _headers(self, given: Mapping[str, str], has_body: bool) -> dict[bytes, bytes]:
         """What is sent beside a body; a client's bytes go as they came."""
