@@ -516,9 +516,10 @@ class Thread:
         with self._store.one_state():
             asked = self._asked(prompt, asking, own)
             held = _others(self._anchors(asking.settings), asked.lines)
-            last = self._last(held, asked, asking.frame)
-            shares = divide(held, last.messages, asking.frame)
-            shown = self._window(held, last, shares, asking)
+            talk = self._without_system_prompt(asked.before, held)
+        last = self._last(held, asked, asking.frame)
+        shares = divide(held, last.messages, asking.frame)
+        shown = self._window(talk, last, shares, asking)
         told, notes = self._summary(shown, last, shares, asking.settings)
         parts = Parts(anchors=_others(held, shown), summary=told, window=shown, prompt=last.messages)
         blocks, remarks = self._recalled(last, parts, shares, asking)
@@ -576,10 +577,9 @@ class Thread:
         return replace(asked, messages=messages, lines=tuple(asked.lines[place] for place in kept))
 
     @stage("window")
-    def _window(self, held: Sequence[Line], asked: Asked, shares: Shares, asking: _Asking) -> list[Line]:
+    def _window(self, talk: Sequence[Line], asked: Asked, shares: Shares, asking: _Asking) -> list[Line]:
         settings = asking.settings
-        before = self._without_system_prompt(asked.before, held)
-        recent = [before[place] for place in sendable([line.message.payload for line in before])]
+        recent = [talk[place] for place in sendable([line.message.payload for line in talk])]
         tokens = [message_tokens(line.message.payload, asking.frame.counter) for line in recent]
         limits = WindowLimits(
             max_tokens=shares.window,
