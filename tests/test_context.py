@@ -804,6 +804,8 @@ def test_a_report_that_nobody_looked_at_is_explained_after_it_was_pickled(memory
     again = pickle.loads(pickle.dumps(context))
     assert str(again.report) == str(context.report)
     assert again == context
+    other = memory.thread("new").context("What about item 1?", max_tokens=500)
+    assert dataclasses.replace(other.report, query=context.report.query) != context.report
 
 
 # what a prompt may be

@@ -1,7 +1,8 @@
 """The settings of the stages: what is one, and what is refused where they are made."""
 
+import json
 import re
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 
 import pytest
 
@@ -27,11 +28,11 @@ WRONG = {
     "summary_trigger_tokens": (COUNT, [True, "1", 1e3, None, -1]),
     "recall_lines": (COUNT_OR_NONE, [True, "all", 2.5, -1]),
     "contextualizer": ("one of none, blend, trained, rewrite, multi, hyde", [None, "clever", {}, False]),
-    "min_similarity": (SIMILARITY, [None, "p50", NAN, True, "0.4", (0.4,)]),
+    "min_similarity": (SIMILARITY, [None, "p50", NAN, True, "0.4", (0.4,), float("inf")]),
     "recall_unit": ("one of message, exchange", [None, "line"]),
     "recall_roles": ("one of both, user, assistant", [None, "system"]),
     "fusion": ("one of hybrid, dense", [None, "words"]),
-    "neighbors": (PAIR, [3, None, "33", (3,), (1, 2, 3), [3, 3], (1, True), (0, 1.5), (-1, 0)]),
+    "neighbors": (PAIR, [3, None, "33", (3,), (1, 2, 3), [3], [3, 1.5], (1, True), (0, 1.5), (-1, 0)]),
     "buffer_blocks": (COUNT, [True, 1.5, None, "10", -1]),
     "recalled_as": ("one of block, preface, messages", [None, "system"]),
     "merge_roles": ("True or False", [0, 1, None, "no"]),
@@ -64,3 +65,8 @@ def test_a_step_above_the_windows_share_is_refused():
 def test_what_names_no_preset_is_refused_with_those_that_there_are(name):
     with pytest.raises(NotFoundError, match="backscroll, pruning"):
         open_preset(name)
+
+
+def test_settings_come_back_from_json():
+    chosen = Settings(neighbors=(3, 3))
+    assert Settings(**json.loads(json.dumps(asdict(chosen)))) == chosen

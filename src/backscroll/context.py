@@ -16,7 +16,7 @@ _BAR_CHARACTERS = 40
 _TEXT_CHARACTERS = 56
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Report:
     """Every part and every line of a context: in or out, why, at what cost.
 
@@ -46,6 +46,14 @@ class Report:
     def entries(self) -> tuple[Entry, ...]:
         """One a line, in the order in which they are sent; what was left out stands last in its part."""
         return tuple(self.explain())
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both tell the same."""
+        return self.to_dict() == other.to_dict() if isinstance(other, Report) else NotImplemented
+
+    def __hash__(self) -> int:
+        """By the figures: equal reports have equal ones."""
+        return hash((self.max_tokens, self.tokens, self.query))
 
     def __getstate__(self) -> dict[str, Any]:
         """Copied and pickled with its entries, and without what they are made of."""

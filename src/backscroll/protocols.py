@@ -150,7 +150,8 @@ class Store(Protocol):
     def one_state(self) -> AbstractContextManager[None]:
         """While it lasts, what is read is of one state of the store, until something is written inside.
 
-        Cheaper than reading one after the other, too. Other threads of this process wait: nothing slow belongs inside.
+        Cheaper than reading one after the other, too. Other threads of this process wait: nothing slow belongs inside,
+        and no `delete`.
         """
 
     def fork(self, key: ThreadKey, position: int) -> ThreadKey:
@@ -218,7 +219,7 @@ class Index(Protocol):
     """Keeps what is derived from lines: vectors, text index, summaries, relevance buffers."""
 
     def unembedded(self, user: str | None, max_lines: int) -> list[Line]:
-        """Lines that have no vectors yet, oldest first; of all users where user is None."""
+        """Lines that have no vectors yet, oldest first: all, or the first `max_lines`; of all users for None."""
 
     def unembedded_count(self, user: str | None) -> int:
         """How many lines have no vectors yet."""

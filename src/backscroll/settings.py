@@ -5,6 +5,7 @@ The one dial is `max_tokens`, given with each call: shares here are shares of it
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from types import MappingProxyType
 from typing import Any, Literal, get_args, get_type_hints
 
@@ -72,7 +73,9 @@ class Settings:
     merge_roles: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what no stage could work with."""
+        """Refuse what no stage could work with; a pair may come as a list, as JSON has it."""
+        if isinstance(self.neighbors, list) and _is_pair(tuple(self.neighbors)):
+            object.__setattr__(self, "neighbors", tuple(self.neighbors))
         for name, (wanted, holds) in _WANTED.items():
             value = getattr(self, name)
             if not holds(value):
@@ -87,8 +90,8 @@ def _is_count(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    """Whether it is one that can be compared: nan is not."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+    """Whether it is one that can be compared: nan and inf are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
 def _is_share(value: Any) -> bool:

@@ -11,7 +11,6 @@ from datetime import datetime
 import apsw
 
 from backscroll.stores.branches import Branch, find_branch
-from backscroll.stores.connection import rows
 from backscroll.types import Span, Summary, ThreadKey
 
 
@@ -98,7 +97,7 @@ def put_blocks(
         [
             (asked, asked_at, number, owner, span.first, span.last, span.score, span.similarity)
             for number, (span, owner) in enumerate(zip(spans, _owners(database, user, branch, spans), strict=True))
-            if owner is not None  # else the thread was deleted since it was searched
+            if owner is not None  # else its lines are gone since it was searched
         ],
     )
     _forget_oldest(database, user, branch, asked_at, max_blocks)
@@ -117,18 +116,20 @@ def _owners(database: apsw.Connection, user: str, branch: Branch, spans: Sequenc
     """The owner of each span; those of families that never branched are looked up at once."""
     owners = _Owners(database, user, branch)
     names = list({span.family for span in spans if span.user == user and span.family != branch.root})
-    unbranched = dict(
-        rows(
-            database,
-            "SELECT name, thread_id FROM threads WHERE thread_id = head_id AND user_id = ? "
-            f"AND name IN ({','.join('?' * len(names))})",
-            (branch.user_id, *names),
-        )
+    found = database.execute(
+        "SELECT name, thread_id, next_position FROM threads WHERE thread_id = head_id AND user_id = ? "
+        f"AND name IN ({','.join('?' * len(names))})",
+        (branch.user_id, *names),
     )
-    return [
-        int(unbranched[span.family]) if span.user == user and span.family in unbranched else owners.of(span)
-        for span in spans
-    ]
+    unbranched = {name: (int(thread_id), int(stop)) for name, thread_id, stop in found}
+    told: list[int | None] = []
+    for span in spans:
+        if span.user == user and span.family in unbranched:
+            thread_id, stop = unbranched[span.family]
+            told.append(thread_id if span.last < stop else None)
+        else:
+            told.append(owners.of(span))
+    return told
 
 
 class _Owners:
@@ -139,12 +140,12 @@ class _Owners:
         self._families: dict[ThreadKey, Branch | None] = {ThreadKey(user, branch.root): branch}
 
     def of(self, span: Span) -> int | None:
-        """The thread's number; None where the family is gone."""
+        """The thread's number; None where the family is gone, or went another way before it came so far."""
         key = ThreadKey(span.user, span.family)
         if key not in self._families:
             self._families[key] = find_branch(self._database, key)
         family = self._families[key]
-        return None if family is None else family.owner(span.last)
+        return None if family is None or span.last >= family.next_position else family.owner(span.last)
 
 
 def _time(text: str) -> datetime:
