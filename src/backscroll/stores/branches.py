@@ -6,6 +6,7 @@ Knows nothing about what lines say.
 
 import json
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -77,12 +78,21 @@ def find_branch(database: apsw.Connection, key: ThreadKey) -> Branch | None:
     if found is not None:
         thread_id, head_id, user_id, *following = found
         if thread_id == head_id:  # a thread that never branched, or whose name stands for its own lines again
-            whole = Segment(thread_id, 0, OPEN_END)
-            return Branch(user_id, thread_id, thread_id, key.thread, key.thread, (whole,), *following)
+            return _unbranched(user_id, thread_id, key.thread, *following)
         return _branch(database, thread_id if head_id is None else head_id)
     root = key.thread.removesuffix(own_path(""))
     own = database.execute(_NAMED + " AND t.parent_id IS NULL", (key.user, root)).fetchone()
     return None if own is None or own_path(root) != key.thread else _branch(database, own[0])
+
+
+def find_unbranched(database: apsw.Connection, user_id: int, names: Collection[str]) -> dict[str, Branch]:
+    """Those of a user's threads, by name, whose names stand for their own lines."""
+    query = (
+        "SELECT name, thread_id, next_position, next_offset FROM threads WHERE thread_id = head_id AND user_id = ? "
+        f"AND name IN ({','.join('?' * len(names))})"
+    )
+    found = rows(database, query, (user_id, *names))
+    return {name: _unbranched(user_id, thread_id, name, *following) for name, thread_id, *following in found}
 
 
 def need_branch(database: apsw.Connection, key: ThreadKey) -> Branch:
@@ -123,6 +133,11 @@ def growing_branch(database: apsw.Connection, key: ThreadKey) -> Branch:
             f"add to {branch.root!r}"
         )
     return branch
+
+
+def _unbranched(user_id: int, thread_id: int, name: str, next_position: int, next_offset: int) -> Branch:
+    whole = Segment(thread_id, 0, OPEN_END)
+    return Branch(user_id, thread_id, thread_id, name, name, (whole,), next_position, next_offset)
 
 
 def _branch(database: apsw.Connection, thread_id: int) -> Branch:

@@ -5,12 +5,12 @@ a branch leaves in front of it, and comes back when the path does.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 import apsw
 
-from backscroll.stores.branches import Branch, find_branch
+from backscroll.stores.branches import Branch, find_branch, find_unbranched
 from backscroll.types import Span, Summary, ThreadKey
 
 
@@ -91,13 +91,15 @@ def put_blocks(
     """Replace what was recalled at `asked_at`, and forget all but the newest `max_blocks` up to there."""
     asked = branch.owner(asked_at)
     database.execute("DELETE FROM blocks WHERE thread_id = ? AND asked_at = ?", (asked, asked_at))
+    owners = _Owners(database, user, branch)
+    owners.look_up(span.family for span in spans if span.user == user)
     database.executemany(
         "INSERT INTO blocks (thread_id, asked_at, number, line_thread_id, first, last, score, similarity) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         [
             (asked, asked_at, number, owner, span.first, span.last, span.score, span.similarity)
-            for number, (span, owner) in enumerate(zip(spans, _owners(database, user, branch, spans), strict=True))
-            if owner is not None  # else its lines are gone since it was searched
+            for number, span in enumerate(spans)
+            if (owner := owners.of(span)) is not None  # else its lines are gone since it was searched
         ],
     )
     _forget_oldest(database, user, branch, asked_at, max_blocks)
@@ -112,32 +114,19 @@ def _forget_oldest(database: apsw.Connection, user: str, branch: Branch, up_to: 
     )
 
 
-def _owners(database: apsw.Connection, user: str, branch: Branch, spans: Sequence[Span]) -> list[int | None]:
-    """The owner of each span; those of families that never branched are looked up at once."""
-    owners = _Owners(database, user, branch)
-    names = list({span.family for span in spans if span.user == user and span.family != branch.root})
-    found = database.execute(
-        "SELECT name, thread_id, next_position FROM threads WHERE thread_id = head_id AND user_id = ? "
-        f"AND name IN ({','.join('?' * len(names))})",
-        (branch.user_id, *names),
-    )
-    unbranched = {name: (int(thread_id), int(stop)) for name, thread_id, stop in found}
-    told: list[int | None] = []
-    for span in spans:
-        if span.user == user and span.family in unbranched:
-            thread_id, stop = unbranched[span.family]
-            told.append(thread_id if span.last < stop else None)
-        else:
-            told.append(owners.of(span))
-    return told
-
-
 class _Owners:
     """The thread whose line stands last in a span, on the path of the branch or on its family's current one."""
 
     def __init__(self, database: apsw.Connection, user: str, branch: Branch) -> None:
         self._database = database
+        self._user = user
+        self._user_id = branch.user_id
         self._families: dict[ThreadKey, Branch | None] = {ThreadKey(user, branch.root): branch}
+
+    def look_up(self, families: Iterable[str]) -> None:
+        """Find the branches of the user's families at once; one that branched is found when it is asked for."""
+        for name, branch in find_unbranched(self._database, self._user_id, set(families)).items():
+            self._families.setdefault(ThreadKey(self._user, name), branch)
 
     def of(self, span: Span) -> int | None:
         """The thread's number; None where the family is gone, or went another way before it came so far."""
