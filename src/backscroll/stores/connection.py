@@ -65,8 +65,7 @@ class Connection:
         path: the file, or ``:memory:``.
         is_closed: whether it was closed.
         is_exclusive: whether the transactions of now are parts of one.
-        holds_state: whether what is read now is of one state.
-        known: what was looked up in the state that is held, for those who look again; empty where none is.
+        known: what was looked up in the state that is held, for those who look again; None where none is held.
     """
 
     def __init__(self, path: str, busy_timeout_seconds: float) -> None:
@@ -81,8 +80,7 @@ class Connection:
         self._lock = threading.RLock()
         self.is_closed = False
         self.is_exclusive = False
-        self.known: dict[Any, Any] = {}
-        self.holds_state = False
+        self.known: dict[Any, Any] | None = None
         _check_place(path)
         is_new = path != MEMORY and not os.path.lexists(path)
         with store_errors(path):
@@ -113,7 +111,7 @@ class Connection:
     def reading(self) -> Iterator[apsw.Connection]:
         """One state of the file for as long as it lasts, whatever others write."""
         with self._lock:
-            if self.holds_state:
+            if self.known is not None:
                 with store_errors(self.path):
                     yield self._connection
             else:
@@ -127,7 +125,7 @@ class Connection:
         Other threads wait for its end: nothing slow belongs inside.
         """
         with self._lock:
-            if self.holds_state or self._connection.in_transaction:
+            if self.known is not None or self._connection.in_transaction:
                 yield
                 return
             self._hold()
@@ -139,11 +137,10 @@ class Connection:
     def _hold(self) -> None:
         with store_errors(self.path):
             self._connection.execute("BEGIN")
-        self.holds_state = True
+        self.known = {}
 
     def _let_go(self) -> None:
-        self.holds_state = False
-        self.known.clear()
+        self.known = None
         with store_errors(self.path):
             if self._connection.in_transaction:
                 self._connection.execute("COMMIT")
@@ -152,7 +149,7 @@ class Connection:
     def writing(self) -> Iterator[apsw.Connection]:
         """All of it is on disk when this ends, or nothing of it."""
         with self._lock:
-            held = self.holds_state
+            held = self.known is not None
             if held:
                 self._let_go()
             try:

@@ -148,7 +148,7 @@ class SQLiteStore:
     def marks(self, key: ThreadKey) -> list[Mark]:
         """What all the current lines say, in order, without reading it."""
         with self._connection.reading() as database:
-            branch = branches.find_branch(database, key)
+            branch = self._branch(database, key)
             return lines.marks(database, branch) if branch else []
 
     def fetch(self, rows: Sequence[int]) -> list[Line]:
@@ -335,11 +335,10 @@ class SQLiteStore:
     def _branch(self, database: apsw.Connection, key: ThreadKey) -> Branch | None:
         """The branch that a name stands for, looked up once in a state that is held."""
         known = self._connection.known
+        if known is None:
+            return branches.find_branch(database, key)
         if key not in known:
-            found = branches.find_branch(database, key)
-            if not self._connection.holds_state:
-                return found
-            known[key] = found
+            known[key] = branches.find_branch(database, key)
         branch: Branch | None = known[key]
         return branch
 
