@@ -5,7 +5,7 @@ Knows nothing about HTTP.
 
 from collections.abc import Sequence
 from itertools import dropwhile, takewhile
-from typing import Literal
+from typing import Literal, TypeVar
 
 from backscroll.fingerprint import fingerprint, says_the_same
 from backscroll.memory import Thread
@@ -13,6 +13,7 @@ from backscroll.protocols import Mark, MemoryStore
 from backscroll.types import Line, Message, ThreadKey
 
 History = Literal["whole", "new", ""]
+Told = TypeVar("Told", Mark, Message)
 _MAX_LINES = 32  # that say the same as an answer: a greeting stands in many chats
 _MAX_ANSWERS = 8  # from the end: the newest may have been edited, or cut when the stream was stopped
 _MAX_COMPARED = 16  # messages, from the end: enough to tell chats apart; syncing compares all of them
@@ -56,8 +57,8 @@ def store_history(thread: Thread, messages: Sequence[Message], history: History 
         if history != "whole":
             leading = sum(1 for _ in takewhile(lambda message: message.role in _INSTRUCTING, given))
             system, talk = given[:leading], given[leading:]
-            if history == "new" or _are_new(_told(store.marks(thread.key)), talk):
-                stored = _said(store.read(thread.key, 0, _ALL))
+            if history == "new" or _are_new(_said(store.marks(thread.key)), talk):
+                stored = _said([line.message for line in store.read(thread.key, 0, _ALL)])
                 given = [*system, *stored, *_not_waiting(stored, talk)]
         thread.sync(given, embed=False)
         return store.tail(thread.key, 1)[-1]
@@ -113,13 +114,7 @@ def _is_last(store: MemoryStore, line: Line) -> bool:
     return bool(newest) and newest[-1].row == line.row
 
 
-def _told(marks: Sequence[Mark]) -> list[Mark]:
+def _said(told: Sequence[Told]) -> list[Told]:
     """What was said in a thread, without its system prompt and those that took its place."""
-    said = [mark for mark in marks if "replaces_system" not in mark.metadata]
-    return list(dropwhile(lambda mark: mark.role in _INSTRUCTING, said))
-
-
-def _said(lines: Sequence[Line]) -> list[Message]:
-    """As `_told`, for whole lines."""
-    said = [line.message for line in lines if "replaces_system" not in line.message.metadata]
-    return list(dropwhile(lambda message: message.role in _INSTRUCTING, said))
+    said = [one for one in told if "replaces_system" not in one.metadata]
+    return list(dropwhile(lambda one: one.role in _INSTRUCTING, said))
