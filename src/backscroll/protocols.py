@@ -7,12 +7,13 @@ rebuilt from the lines at any time. One class usually fulfils both, so that they
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from backscroll.types import (
     Candidates,
     Finding,
     Line,
+    Mark,
     Message,
     Reply,
     ReplyOptions,
@@ -27,21 +28,6 @@ from backscroll.types import (
 
 Pieces = Generator[str | Reply, None, None]
 _AS_IT_IS = ReplyOptions()
-
-
-class Mark(NamedTuple):
-    """What of a line tells where a resent history goes on.
-
-    Attributes:
-        position, role: the line's.
-        fingerprint: what it says, as `backscroll.fingerprint` has it.
-        metadata: of a system prompt; of any other line nothing.
-    """
-
-    position: int
-    role: str
-    fingerprint: int
-    metadata: Mapping[str, Any]
 
 
 class TokenCounter(Protocol):

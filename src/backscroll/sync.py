@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from backscroll.anchors import FIRST_LINES, REPLACES_SYSTEM, leading_system, system_prompt, times_replaced
 from backscroll.fingerprint import fingerprint
-from backscroll.protocols import Mark, MemoryStore
+from backscroll.protocols import MemoryStore
 from backscroll.resend import common, compare
-from backscroll.types import Line, Message, ThreadKey, own_path
+from backscroll.types import Line, Mark, Message, ThreadKey, own_path
 
 
 def sync(store: MemoryStore, key: ThreadKey, given: Sequence[Message]) -> list[Line]:

@@ -93,6 +93,21 @@ class Line:
         return Source(self.user, self.thread, self.position, self.id)
 
 
+class Mark(NamedTuple):
+    """What of a line tells where a resent history goes on.
+
+    Attributes:
+        position, role: the line's.
+        fingerprint: what it says, as `backscroll.fingerprint` has it.
+        metadata: of a system prompt; of any other line nothing.
+    """
+
+    position: int
+    role: str
+    fingerprint: int
+    metadata: Mapping[str, Any]
+
+
 @dataclass(frozen=True, slots=True)
 class ThreadInfo:
     """One thread as the store lists it.

@@ -9,8 +9,8 @@ from typing import Literal, TypeVar
 
 from backscroll.fingerprint import fingerprint, says_the_same
 from backscroll.memory import Thread
-from backscroll.protocols import Mark, MemoryStore
-from backscroll.types import Line, Message, ThreadKey
+from backscroll.protocols import MemoryStore
+from backscroll.types import Line, Mark, Message, ThreadKey
 
 History = Literal["whole", "new", ""]
 Told = TypeVar("Told", Mark, Message)

@@ -15,11 +15,10 @@ import apsw
 
 from backscroll.errors import MessageError
 from backscroll.fingerprint import fingerprint
-from backscroll.protocols import Mark
 from backscroll.stores.branches import OPEN_END, Branch
 from backscroll.stores.text_index import pack
 from backscroll.terms import terms
-from backscroll.types import Line, Message, ThreadKey
+from backscroll.types import Line, Mark, Message, ThreadKey
 
 _LINES = (
     "SELECT l.row, u.name, t.name, f.name, l.position, l.id, l.role, l.payload, l.text, l.metadata, l.created_at, "

@@ -15,7 +15,6 @@ import apsw
 
 from backscroll.errors import NotFoundError, StoreBusyError, StoreError
 from backscroll.fingerprint import fingerprint
-from backscroll.protocols import Mark
 from backscroll.stores import branches, checks, deletion, derived, embedding, lines, ranking
 from backscroll.stores.branches import Branch
 from backscroll.stores.cache import ColumnsCache
@@ -28,6 +27,7 @@ from backscroll.types import (
     Candidates,
     Finding,
     Line,
+    Mark,
     Message,
     Scope,
     Span,
