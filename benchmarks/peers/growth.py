@@ -25,12 +25,13 @@ from pathlib import Path
 import apsw
 import numpy as np
 from conversation import CONTROL, MODEL, Asked
-from growth_plot import EMBEDDING, draw, need_plot, slopes
+from growth_plot import EMBEDDING, draw, slopes
 from run import served
 from systems import SYSTEMS, need_environments
 
 from backscroll.embedders.remote import RemoteEmbedder
 from backscroll.evaluation.datasets import Conversation, Question, read_conversations, read_questions
+from backscroll.evaluation.plot import need_plot
 from backscroll.evaluation.replay import Plan
 from backscroll.evaluation.speed.history import THREAD_LINES, said_again
 from backscroll.types import Message

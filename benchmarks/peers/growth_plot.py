@@ -12,13 +12,11 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from backscroll.errors import NotFoundError
+from backscroll.evaluation.plot import need_plot
+from backscroll.evaluation.speed.plot import exponent_of, number_axes
 
 EMBEDDING = "embedding of the question"
 _INCHES = (9.5, 5.5)
@@ -45,19 +43,10 @@ _NAMES = {"backscroll": "Backscroll, whole context", "backscroll, its list packe
 Runs = Sequence[Mapping[str, Any]]
 
 
-def need_plot() -> None:
-    """Say what to install where nothing can be drawn. Raises: NotFoundError."""
-    if find_spec("matplotlib") is None:
-        raise NotFoundError("a plot needs matplotlib: pip install 'backscroll[plot]'")
-
-
 def slopes(runs: Runs) -> dict[str, float]:
     """The exponent of each system's growth: of the line through the logarithms of two sizes or more."""
-    return {
-        name: float(np.polyfit(*np.log10(np.array(points)).T, 1)[0])
-        for name, points in _points(runs).items()
-        if len(points) > 1 and name != EMBEDDING
-    }
+    found = {name: exponent_of(points) for name, points in _points(runs).items() if name != EMBEDDING}
+    return {name: exponent for name, exponent in found.items() if exponent is not None}
 
 
 def draw(runs: Runs, path: Path) -> None:
@@ -75,14 +64,7 @@ def draw(runs: Runs, path: Path) -> None:
     axes.set(
         xscale="log", yscale="log", xlabel="lines of the history", ylabel="median of a question, in embeddings of it"
     )
-    sizes = [one["lines"] for one in runs]
-    axes.set_xticks(sizes, [f"{lines:,}" for lines in sizes])
-    axes.set_xticks([], minor=True)
-    axes.yaxis.set_major_locator(import_module("matplotlib.ticker").LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter(import_module("matplotlib.ticker").StrMethodFormatter("{x:g}"))
-    axes.yaxis.set_minor_locator(import_module("matplotlib.ticker").NullLocator())
-    axes.grid(alpha=0.25, which="both")
-    axes.spines[["top", "right"]].set_visible(False)
+    number_axes(axes, [one["lines"] for one in runs])
     figure.legend(loc="outside right upper", frameon=False)
     figure.savefig(path, dpi=_DOTS_PER_INCH)
     pyplot.close(figure)

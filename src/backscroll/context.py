@@ -39,7 +39,7 @@ class Report:
     embedder: str
     query: str
     scope: str
-    explain: Callable[[], Iterable[Entry]] = field(repr=False, compare=False)
+    explain: Callable[[], Iterable[Entry]] = field(repr=False)
     notes: tuple[str, ...] = ()
 
     @cached_property

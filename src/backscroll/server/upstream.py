@@ -14,9 +14,8 @@ from backscroll.server.problems import RefusedError
 from backscroll.server.settings import ServerSettings, base_url_of
 
 _CONNECT_SECONDS = 10.0
-_MAX_ANSWERS = (
-    16  # of one client at once: at each request it looks through its connections, by the square of the idle ones
-)
+# Of one client at once: at each request it looks through its connections, by the square of the idle ones.
+_MAX_ANSWERS = 16
 # Between two machines each, or ours: not for the other side.
 _NOT_SENT = frozenset(
     "host content-length content-type accept-encoding connection keep-alive proxy-authenticate proxy-authorization te "

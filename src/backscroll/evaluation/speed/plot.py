@@ -29,12 +29,12 @@ Points = Sequence[tuple[int, float]]
 
 def slope(found: Sequence[Size], part: str = "context") -> float | None:
     """The exponent of growth: of the line through the logarithms of lines and median times; None of one size."""
-    return _exponent([(one.lines, one.contexts[part].p50) for one in found if one.users == 1])
+    return exponent_of([(one.lines, one.contexts[part].p50) for one in found if one.users == 1])
 
 
 def slope_of_ratio(found: Sequence[Size], part: str = "context") -> float | None:
     """The same of medians over the yardstick's, so that the load of the machine takes less part in it."""
-    return _exponent([(one.lines, one.ratios[part].p50) for one in found if one.users == 1 and one.ratios])
+    return exponent_of([(one.lines, one.ratios[part].p50) for one in found if one.users == 1 and one.ratios])
 
 
 def plot(found: Sequence[Size], path: Path, yardstick: str | None = None) -> None:
@@ -54,7 +54,7 @@ def plot(found: Sequence[Size], path: Path, yardstick: str | None = None) -> Non
             label = f"context of one of {one.users:,} users,\n{one.lines // one.users:,} lines each"
             axes.plot([one.lines], [one.contexts["context"].p50], label=label, **_MANY)
     axes.set(xscale="log", yscale="log", xlabel="lines in the store", ylabel="ms, median where nothing else is said")
-    _number(axes, [one.lines for one in found])
+    number_axes(axes, [one.lines for one in found])
     figure.legend(loc="outside right upper", frameon=False)
     figure.savefig(path, dpi=_DOTS_PER_INCH)
     import_module("matplotlib.pyplot").close(figure)
@@ -63,12 +63,12 @@ def plot(found: Sequence[Size], path: Path, yardstick: str | None = None) -> Non
 def _draw(axes: Any, name: str, points: Points, style: Mapping[str, Any]) -> None:
     """A curve with its slope, where there is one."""
     if points:
-        exponent = _exponent(points)
+        exponent = exponent_of(points)
         label = name if exponent is None else f"{name}, slope {exponent:z.2f}"
         axes.plot(*zip(*points, strict=True), label=label, **style)
 
 
-def _number(axes: Any, sizes: Sequence[int]) -> None:
+def number_axes(axes: Any, sizes: Sequence[int]) -> None:
     """Whole numbers at both axes instead of powers of ten: each size, and 1, 2 and 5 times those powers."""
     ticker = import_module("matplotlib.ticker")
     axes.set_xticks(sorted(set(sizes)), [f"{lines:,}" for lines in sorted(set(sizes))])
@@ -80,7 +80,8 @@ def _number(axes: Any, sizes: Sequence[int]) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _exponent(points: Points) -> float | None:
+def exponent_of(points: Points) -> float | None:
+    """Of the line through the logarithms of points; None of fewer than two."""
     if len(points) < 2:
         return None
     lines, times = np.log10(np.array(points)).T
