@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import apsw
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -181,6 +182,27 @@ def test_asking_a_then_b_then_a_gives_the_context_of_a_again(memory, preset):
         thread.context(f"What about item {3 * turn + 2}?", max_tokens=1000, preset=preset)
         assert thread.context(question, max_tokens=1000, preset=preset).messages == first.messages
         thread.append([user(question), assistant("Fine.")])
+
+
+def test_asking_again_compiles_no_statement_anew(monkeypatch):
+    opened: list[apsw.Connection] = []
+    compiled = []
+
+    def note(action: int, *rest: object) -> int:
+        if action != apsw.SQLITE_PRAGMA:  # which runs as it is compiled
+            compiled.append((action, *rest))
+        return apsw.SQLITE_OK
+
+    monkeypatch.setattr(apsw, "connection_hooks", [opened.append])
+    with backscroll.open(":memory:", embedder="hashing") as memory:
+        memory.thread("old").append(turns(60, words=12))
+        opened[-1].authorizer = note  # asked at every compilation
+        memory.thread("new").context("What about item 7?", max_tokens=1000)
+        memory.thread("new").context("What about item 8?", max_tokens=1000)  # there are buffered blocks now
+        assert compiled
+        compiled.clear()
+        memory.thread("new").context("And what about items 12, 21 and 30?", max_tokens=500)
+    assert not compiled
 
 
 @given(other=chats(), prompt=prompts(), chat=chats(first_mark=1000))

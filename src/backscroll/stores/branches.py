@@ -89,9 +89,9 @@ def find_unbranched(database: apsw.Connection, user_id: int, names: Collection[s
     """Those of a user's threads, by name, whose names stand for their own lines."""
     query = (
         "SELECT name, thread_id, next_position, next_offset FROM threads WHERE thread_id = head_id AND user_id = ? "
-        f"AND name IN ({','.join('?' * len(names))})"
+        "AND name IN (SELECT value FROM json_each(?))"
     )
-    found = rows(database, query, (user_id, *names))
+    found = rows(database, query, (user_id, json.dumps(list(names), ensure_ascii=False)))
     return {name: _unbranched(user_id, thread_id, name, *following) for name, thread_id, *following in found}
 
 

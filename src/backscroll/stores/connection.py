@@ -96,6 +96,7 @@ class Connection:
 
     def _prepare(self) -> None:
         connection = self._connection
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # else many a statement is compiled at each execution
         with self.reading() as database:  # one state: another process may be making the file
             version = identify(database, self.path)  # before anything is written to what may not be ours
         connection.execute("PRAGMA foreign_keys = ON").fetchall()

@@ -25,7 +25,6 @@ _LINES = (
     'coalesce(l.speaker, l.role), l.tokens, l."offset", l.pinned FROM lines l JOIN threads t USING (thread_id) '
     "JOIN threads f ON f.thread_id = t.family_id JOIN users u ON u.user_id = l.user_id "
 )
-_ROWS_A_QUERY = 500
 _DECODE = json.JSONDecoder().raw_decode  # of what was encoded here; json.loads takes half as long again
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # json.dumps makes one for each call
@@ -128,15 +127,14 @@ def _inserted(
 
 def find(database: apsw.Connection, branch: Branch, ids: Sequence[str]) -> dict[str, Line]:
     """The lines of the path that have one of the ids."""
-    found: dict[str, Line] = {}
-    for segment in branch.segments:
-        for first in range(0, len(ids), _ROWS_A_QUERY):
-            asked = ids[first : first + _ROWS_A_QUERY]
-            marks = ",".join("?" * len(asked))
-            where = f"WHERE l.thread_id = ? AND l.id IN ({marks}) AND l.position < ?"
-            for line in _read(database, where, (segment.thread_id, *asked, segment.stop)):
-                found[line.id] = line
-    return found
+    if not ids:
+        return {}
+    where = "WHERE l.thread_id = ? AND l.id IN (SELECT value FROM json_each(?)) AND +l.position < ?"  # by id
+    asked = _json(ids)  # one text for any number of ids: a statement is compiled once
+    found = [
+        line for segment in branch.segments for line in _read(database, where, (segment.thread_id, asked, segment.stop))
+    ]
+    return {line.id: line for line in found}
 
 
 def tail(database: apsw.Connection, branch: Branch, tokens: int) -> list[Line]:
@@ -177,12 +175,10 @@ def marks(database: apsw.Connection, branch: Branch) -> list[Mark]:
 
 def fetch(database: apsw.Connection, rows: Sequence[int]) -> list[Line]:
     """Lines by their rows, in the order asked; a row that is gone is skipped."""
-    found: dict[int, Line] = {}
-    for first in range(0, len(rows), _ROWS_A_QUERY):
-        asked = [int(row) for row in rows[first : first + _ROWS_A_QUERY]]
-        marks = ",".join("?" * len(asked))
-        found.update((line.row, line) for line in _read(database, f"WHERE l.row IN ({marks})", asked))
-    return [found[int(row)] for row in rows if int(row) in found]
+    asked = [int(row) for row in rows]
+    where = "WHERE l.row IN (SELECT value FROM json_each(?))"
+    found = {line.row: line for line in _read(database, where, (_json(asked),))}
+    return [found[row] for row in asked if row in found]
 
 
 def said(database: apsw.Connection, user_id: int, fingerprint: int, max_lines: int) -> list[Line]:
