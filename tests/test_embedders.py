@@ -24,6 +24,7 @@ from backscroll.embedders.calibration import PERCENTILES, UNRELATED_LINES, calib
 from backscroll.embedders.hashing import DIMENSIONS, HashingEmbedder
 from backscroll.embedders.local import GRAPH, LocalEmbedder, quantize, read_safetensors
 from backscroll.embedders.model_files import PACKAGE, TOKENIZER, WEIGHTS, cache_folder, find_model
+from backscroll.embedders.quicker import Quicker
 from backscroll.embedders.recent import RecentEmbedder
 from backscroll.embedders.remote import RemoteEmbedder, Retry
 from backscroll.embedders.setup_model import FILES, setup_model
@@ -382,6 +383,20 @@ def test_the_number_of_threads_does_not_change_a_bit():
     assert two.embed(texts).tobytes() == expected
     assert five.embed(texts).tobytes() == expected
     assert np.concatenate([five.embed([text]) for text in texts]).tobytes() == expected
+
+
+def test_the_way_that_was_quicker_of_late_is_taken_and_the_other_one_probed():
+    ways = Quicker()
+
+    def taken(runs: int, seconds: tuple[float, float]) -> list[int]:
+        chosen = []
+        for _ in range(runs):
+            chosen.append(ways.choose())
+            ways.took(chosen[-1], seconds[chosen[-1]])
+        return chosen
+
+    assert taken(200, (1.5, 0.9))[-100:].count(1) >= 95
+    assert taken(400, (4.8, 6.6))[-100:].count(1) in range(1, 6)  # probed, but no more
 
 
 def test_what_comes_after_256_tokens_is_not_seen(local):
