@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 
 import numpy as np
@@ -72,7 +71,7 @@ def store(request, tmp_path) -> Iterator[MemoryStore]:
 def test_marks_tell_what_the_current_lines_say_and_of_system_prompts_what_is_noted(store):
     messages = [
         Message("system", {"role": "system", "content": "Be brief."}, "Be brief.", metadata={"times": 1}),
-        replace(said("a"), metadata={"times": 2}),
+        said("a")._replace(metadata={"times": 2}),
         said("b"),
     ]
     store.append(KEY, messages)
@@ -726,7 +725,7 @@ def test_a_store_in_memory_is_its_own(tmp_path):
 
 def test_lines_are_frozen(store):
     [line] = store.append(KEY, [said("a")])
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    with pytest.raises(AttributeError):
         line.position = 7
 
 

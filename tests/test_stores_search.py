@@ -325,7 +325,7 @@ def test_users_that_do_not_fit_in_ram_together_take_turns(tmp_path):
 
 def test_the_rows_whose_signs_differ_least_are_taken_before_cosines_are_computed():
     numbers = np.random.default_rng(3)
-    for count, dimension in ((1, 7), (500, 64), (70_000, 100)):  # more than are compared at a time
+    for count, dimension, most in ((1, 7, 40), (500, 64, 40), (70_000, 100, 2_000)):  # more than are compared at a time
         vectors = numbers.normal(size=(count, dimension)).astype(np.float32)
         matrix = Matrix(dimension)
         for part in np.array_split(vectors, 3):
@@ -334,10 +334,25 @@ def test_the_rows_whose_signs_differ_least_are_taken_before_cosines_are_computed
         differing = ((np.rint(vectors / np.abs(vectors).max(axis=1, keepdims=True) * 127) > 0) != (asked > 0)).sum(1)
         for among in (None, np.arange(0, count, 3)):
             scanned = differing if among is None else differing[among]
-            least = np.sort(scanned)[min(40, len(scanned)) - 1]
+            least = np.sort(scanned)[min(most, len(scanned)) - 1]
             expected = np.flatnonzero(differing <= least)
-            found = matrix.nearest(asked, 40, among)
+            found = matrix.nearest(asked, most, among)
             assert found.tolist() == (expected if among is None else np.intersect1d(expected, among)).tolist()
+
+
+def test_the_rows_nearest_by_far_are_among_those_that_half_of_the_signs_keep_of_very_many():
+    numbers = np.random.default_rng(4)
+    vectors = numbers.normal(size=(70_000, 384)).astype(np.float32)
+    asked = numbers.normal(size=384).astype(np.float32)
+    near = np.arange(7, 70_000, 3_500)
+    vectors[near] += 1.5 * asked
+    matrix = Matrix(384)
+    matrix.extend(encode(vectors))
+    for among in (None, np.arange(1, 70_000, 2)):
+        found = matrix.nearest(asked, 40, among)
+        assert len(found) < 400
+        assert np.isin(near if among is None else np.intersect1d(near, among), found).all()
+        assert among is None or np.isin(found, among).all()
 
 
 def test_among_more_vectors_than_cosines_are_computed_of_the_nearest_lines_are_found(store):

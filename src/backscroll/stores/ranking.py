@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from backscroll.errors import StoreError
 from backscroll.stores.columns import Columns, View, Visible
+from backscroll.stores.matrix import Matrix
 from backscroll.types import Candidates, Scope, ThreadKey, Vector
 
 K1 = 1.2  # how soon a repeated term stops counting
@@ -41,16 +42,16 @@ def search(
         )
     view, visible = _in_scope(columns, scope)
     lexical = bm25(columns, view, terms)
-    known = _known(columns, vector)
+    cosines = None if vector is None or columns.matrix is None else _Cosines(columns.matrix, vector)
     if visible.count > max_lines:
-        by_dense = _nearest(columns, visible, vector, known, max_lines)
+        by_dense = _nearest(columns, visible, cosines, max_lines)
         by_terms = best(lexical if visible.mask is None else np.where(visible.mask, lexical, 0), 0, max_lines)
         around = view.near(np.concatenate([by_dense, by_terms]), columns.position.values, reach)
         chosen = around if visible.mask is None else around[visible.mask[around]]
     else:
         chosen = np.arange(visible.count) if visible.mask is None else np.flatnonzero(visible.mask)
     chosen = chosen[np.argsort(columns.places(chosen))]
-    dense, passage = _similarities(columns, chosen, vector, known)
+    dense, passage = _similarities(columns, chosen, cosines)
     family = columns.family.values[chosen]
     is_first = np.diff(family, prepend=-1) != 0
     return Candidates(
@@ -174,26 +175,42 @@ def _in_scope(columns: Columns, scope: Scope) -> tuple[View, Visible]:
     return view, Visible(mask, int(np.count_nonzero(mask)), tuple(spoken))
 
 
-def _known(columns: Columns, vector: Vector | None) -> Floats | None:
-    """The cosine of every passage, where they are few: then it is cheaper than to compute some of them twice."""
-    if vector is None or columns.matrix is None or len(columns.matrix) > 2 * _MAX_EXACT:
-        return None
-    return columns.matrix.similarities(vector)
+class _Cosines:
+    """The cosines of a query and passages; of all at once, where they are few, and each is computed once."""
+
+    def __init__(self, matrix: Matrix, vector: Vector) -> None:
+        self.are_few = len(matrix) <= 2 * _MAX_EXACT
+        self._matrix = matrix
+        self._vector = vector
+        self._known = np.arange(len(matrix) if self.are_few else 0)  # ascending
+        self._cosines = matrix.similarities(vector, None if self.are_few else self._known)
+
+    def near(self, among: Numbers | None) -> Numbers | None:
+        """Those of some passages, or of all, that may be the nearest."""
+        if self.are_few or (len(self._matrix) if among is None else len(among)) <= _MAX_EXACT:
+            return among
+        return self._matrix.nearest(self._vector, _MAX_EXACT, among)
+
+    def of(self, numbers: Numbers | None) -> Floats:
+        """The cosine of each of some passages, or of all."""
+        if self.are_few or numbers is None:
+            return self._cosines if numbers is None else self._cosines[numbers]
+        if not len(self._known):
+            self._known, self._cosines = numbers, self._matrix.similarities(self._vector, numbers)
+            return self._cosines
+        places = np.minimum(np.searchsorted(self._known, numbers), len(self._known) - 1)
+        found = self._cosines[places]
+        missing = np.flatnonzero(self._known[places] != numbers)
+        found[missing] = self._matrix.similarities(self._vector, numbers[missing])
+        return found
 
 
-def _nearest(
-    columns: Columns, visible: Visible, vector: Vector | None, known: Floats | None, max_lines: int
-) -> Numbers:
+def _nearest(columns: Columns, visible: Visible, cosines: _Cosines | None, max_lines: int) -> Numbers:
     """Numbers of the visible lines with the nearest passages."""
-    if vector is None or columns.matrix is None:
+    if cosines is None:
         return np.empty(0, np.int64)
-    among = None if visible.mask is None else columns.passages_in(visible.mask)
-    if known is None and (len(columns.matrix) if among is None else len(among)) > _MAX_EXACT:
-        among = columns.matrix.nearest(vector, _MAX_EXACT, among)
-    if known is None:
-        similarities = columns.matrix.similarities(vector, among)
-    else:
-        similarities = known if among is None else known[among]
+    among = cosines.near(None if visible.mask is None else columns.passages_in(visible.mask))
+    similarities = cosines.of(among)
     groups = columns.groups_of(among)
     if columns.has_single_passages:
         lines, best_of = columns.group_line.values[groups], similarities
@@ -207,17 +224,15 @@ def _nearest(
     return lines[best(best_of, _ABSENT, max_lines)].astype(np.int64)
 
 
-def _similarities(
-    columns: Columns, chosen: Numbers, vector: Vector | None, known: Floats | None
-) -> tuple[Floats, NDArray[np.int32]]:
+def _similarities(columns: Columns, chosen: Numbers, cosines: _Cosines | None) -> tuple[Floats, NDArray[np.int32]]:
     """The cosine of each line's nearest passage, 0 for a line that has none; and which passage that is."""
     dense, passage = np.zeros(len(chosen), np.float32), np.zeros(len(chosen), np.int32)
     groups = columns.group.values[chosen]
     embedded = np.flatnonzero(groups >= 0)
-    if vector is None or columns.matrix is None or not len(embedded):
+    if cosines is None or not len(embedded):
         return dense, passage
     numbers, begins = columns.passages_of(groups[embedded])
-    own = columns.matrix.similarities(vector, numbers) if known is None else known[numbers]
+    own = cosines.of(numbers)
     if columns.has_single_passages:
         dense[embedded] = own
         return dense, passage
