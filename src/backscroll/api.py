@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 from backscroll.asynchronous import AsyncMemory
@@ -128,5 +127,5 @@ def prune(
     """
     with open_memory(":memory:", embedder=embedder, preset=preset) as memory:
         thread = memory.thread("pruned")
-        thread.append([replace(message, id=None) for message in parse_messages(messages)])
+        thread.append([message._replace(id=None) for message in parse_messages(messages)])
         return thread.context(prompt, max_tokens=max_tokens, model=model, scope="thread")

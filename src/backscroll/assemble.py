@@ -224,7 +224,7 @@ def _quotable(block: Block, taken: set[int], is_said: bool) -> Block:
         lines = [lines[place] for place in sendable([line.message.payload for line in lines])]
     else:
         lines = [line for line in lines if line.message.text.strip()]
-    return block if len(lines) == len(block.lines) else replace(block, lines=tuple(lines))
+    return block if len(lines) == len(block.lines) else block._replace(lines=tuple(lines))
 
 
 def _fitting(block: Block, left: int, costs: QuoteCosts) -> tuple[Block | None, int]:
@@ -244,7 +244,7 @@ def _excerpt(block: Block) -> Block | None:
         return None
     start, end = block.passage
     is_part = end - start < len(block.lines[0].message.text)
-    return replace(block, is_excerpt=True) if is_part else None
+    return block._replace(is_excerpt=True) if is_part else None
 
 
 def _trimmed(parts: Parts, quotes: Quotes, frame: Frame) -> Assembled:

@@ -5,7 +5,7 @@ Knows nothing about how it was made.
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from typing import Any
 
@@ -69,10 +69,14 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values."""
         plain = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "explain"}
-        entries = [asdict(entry) for entry in self.entries]
-        for entry in entries:
-            entry["created_at"] = entry["created_at"] and entry["created_at"].isoformat()
-            entry["source"] = entry["source"] and Source(*entry["source"])._asdict()
+        entries = [
+            entry._asdict()
+            | {
+                "created_at": entry.created_at and entry.created_at.isoformat(),
+                "source": entry.source and entry.source._asdict(),
+            }
+            for entry in self.entries
+        ]
         return {**plain, "entries": entries, "parts": self.part_tokens()}
 
     def to_json(self, indent: int | None = 2) -> str:

@@ -16,7 +16,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -304,7 +304,7 @@ class _Reading:
         """The message with an id, so that importing it twice is importing it once."""
         if message.id is None:
             made = _digest([*key, order[1] if self._form == "lines" else self._places[key], message.payload]).hex()
-            message = replace(message, id=f"imported-{made}")
+            message = message._replace(id=f"imported-{made}")
         _name("id", message.id)
         if key.thread == FACTS_THREAD and message.role != "system":
             raise MessageError(f"in thread {key.thread!r} there are facts alone, of role system: name another thread")

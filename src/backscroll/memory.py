@@ -737,7 +737,7 @@ def _others(held: Sequence[Line], shown: Sequence[Line | None]) -> list[Line]:
 
 def _beside(block: Block, asked: Sequence[Line | None]) -> Block:
     """The block without lines that the prompt itself shows."""
-    return replace(block, lines=tuple(_others(block.lines, asked)))
+    return block._replace(lines=tuple(_others(block.lines, asked)))
 
 
 def _reaches_first(newest: Sequence[Line], max_tokens: int) -> bool:

@@ -151,7 +151,7 @@ class Exchange:
         Their ids are made of the prompt's, so that storing them twice is storing them once.
         """
         places = range(self.next_place, self.next_place + len(messages))
-        behind = [replace(one, id=f"{self.id}/{place}") for place, one in zip(places, messages, strict=True)]
+        behind = [one._replace(id=f"{self.id}/{place}") for place, one in zip(places, messages, strict=True)]
         return [self.new, *behind] if self.new is not None else behind
 
     def followed(self, lines: Sequence[Line]) -> "Exchange":
@@ -199,7 +199,7 @@ def open_exchange(prompt: Message | None, newest: Sequence[Line]) -> Exchange:
     if place is None:
         if prompt is None:
             raise MessageError("nothing is stored in this thread yet: give a prompt")
-        named = replace(prompt, id=prompt.id or uuid.uuid4().hex)
+        named = prompt._replace(id=prompt.id or uuid.uuid4().hex)
         return Exchange(str(named.id), new=named)
     asked = newest[place]
     if prompt is not None and not says_the_same(asked.message, prompt):

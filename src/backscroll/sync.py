@@ -1,7 +1,6 @@
 """A history that a caller resends whole -> its new messages in the store, on a branch where it goes another way."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from backscroll.anchors import FIRST_LINES, REPLACES_SYSTEM, leading_system, system_prompt, times_replaced
 from backscroll.fingerprint import fingerprint
@@ -76,7 +75,7 @@ def _sync_system(store: MemoryStore, key: ThreadKey, given: Sequence[Message]) -
     if goes_on and not _talk(store, key):  # the whole thread is looked through last
         return store.append(key, given[len(held) :])
     times = 1 + max((times_replaced(line.message) for line in held), default=0)
-    replacing = [replace(one, id=None, metadata={**one.metadata, REPLACES_SYSTEM: times}) for one in given]
+    replacing = [one._replace(id=None, metadata={**one.metadata, REPLACES_SYSTEM: times}) for one in given]
     lines = store.append(key, replacing)
     for line in lines:
         store.pin(key, line.position, True)

@@ -1,10 +1,11 @@
 """The values that pass between the stages: frozen, and without behavior.
 
+Those of which a context makes a hundred are tuples, which are made in a fifth of a frozen dataclass's time.
 Knows nothing about stores, embedders or budgets.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, NamedTuple
 
@@ -39,8 +40,7 @@ class Source(NamedTuple):
     id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """One message of a chat, checked, as it goes to a provider.
 
     Attributes:
@@ -57,11 +57,10 @@ class Message:
     text: str
     id: str | None = None
     created_at: datetime | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = {}  # one for all: nobody writes into it
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """A stored message: it is on disk, and keeps its place for good.
 
     Attributes:
@@ -219,8 +218,7 @@ class Ranking:
     order: NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(NamedTuple):
     """A line that a search returned, best first.
 
     Attributes:
@@ -236,8 +234,7 @@ class Hit:
     score: float
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """Lines that stand next to each other in one thread and are recalled together.
 
     Attributes:
@@ -262,8 +259,7 @@ class Span:
         return same and self.first <= other.last and other.first <= self.last
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """A recalled span with its lines.
 
     Attributes:
@@ -303,8 +299,7 @@ class Summary:
     made_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One line of a context's report.
 
     Attributes:

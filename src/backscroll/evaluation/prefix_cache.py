@@ -6,7 +6,7 @@ No language model is asked: the replies are those of the file.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
@@ -125,7 +125,7 @@ def request(before: Sent, context: Context, counter: TokenCounter) -> Request:
 
 def _asked(thread: Thread, message: Message, max_tokens: int) -> Context | None:
     try:
-        return thread.context(replace(message, id=None), max_tokens=max_tokens)
+        return thread.context(message._replace(id=None), max_tokens=max_tokens)
     except BudgetError:
         return None
 

@@ -4,7 +4,6 @@ Asks the store for lines; knows nothing about budgets beyond how much is worth r
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -49,17 +48,17 @@ def gather(store: Lines, spans: Sequence[Span], ranking: Ranking, asked_at: int,
     """
     found = ranking.candidates
     best = ranking.order[: len(spans)]  # each span of this turn is of one of the best lines
-    stands = zip(found.family[best].tolist(), found.position[best].tolist(), best.tolist(), strict=True)
-    place_of = {(*found.families[family], position): place for family, position, place in stands}
-    single = {
-        span: place_of[span.user, span.family, span.first]
-        for span in spans
-        if span.first == span.last and (span.user, span.family, span.first) in place_of
-    }
-    lines = {line.row: line for line in store.fetch([int(found.row[place]) for place in single.values()])}
+    rows, stands = (
+        found.row[best].tolist(),
+        zip(found.family[best].tolist(), found.position[best].tolist(), strict=True),
+    )
+    row_of = {(*found.families[family], at): row for (family, at), row in zip(stands, rows, strict=True)}
+    place_of = dict(zip(rows, best.tolist(), strict=True))
+    asked = [row_of.get((one.user, one.family, one.first)) if one.first == one.last else None for one in spans]
+    lines = {line.row: line for line in store.fetch([row for row in asked if row is not None])}
     blocks = []
-    for span in spans:
-        line = lines.get(int(found.row[single[span]])) if span in single else None
+    for span, row in zip(spans, asked, strict=True):
+        line = None if row is None else lines.get(row)
         read = [line] if line else _read(store, span, 0)
         if (whole_exchanges and span.family != FACTS_THREAD) or any(_is_call(each) for each in read):
             whole = whole_units(span, _read(store, span, _AROUND), whole_exchanges)
@@ -81,7 +80,7 @@ def whole_units(span: Span, around: Sequence[Line], whole_exchanges: bool) -> Sp
     touched = [unit for unit in units if any(span.first <= around[place].position <= span.last for place in unit)]
     if not touched:
         return span
-    return replace(span, first=around[touched[0][0]].position, last=around[touched[-1][-1]].position)
+    return span._replace(first=around[touched[0][0]].position, last=around[touched[-1][-1]].position)
 
 
 def _read(store: Lines, span: Span, around: int) -> list[Line]:
@@ -92,13 +91,8 @@ def _is_call(line: Line) -> bool:
     return line.message.role == "tool" or bool(line.message.payload.get("tool_calls"))
 
 
-def _passage(
-    store: Lines, lines: Sequence[Line], ranking: Ranking, place_of: dict[tuple[str, str, int], int]
-) -> tuple[int, int] | None:
+def _passage(store: Lines, lines: Sequence[Line], ranking: Ranking, place_of: dict[int, int]) -> tuple[int, int] | None:
     """Where in a long line the match is; None for short ones and for several."""
-    if len(lines) != 1 or lines[0].tokens < _LONG_TOKENS:
+    if len(lines) != 1 or lines[0].tokens < _LONG_TOKENS or lines[0].row not in place_of:
         return None
-    place = place_of.get((lines[0].user, lines[0].family, lines[0].position))
-    if place is None:
-        return None
-    return store.passage(lines[0].row, int(ranking.candidates.passage[place]))
+    return store.passage(lines[0].row, int(ranking.candidates.passage[place_of[lines[0].row]]))

@@ -4,7 +4,6 @@ By position, not by time. Knows nothing about similarity or budgets.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from backscroll.types import FACTS_THREAD, Span
 
@@ -27,7 +26,7 @@ def widen(spans: Iterable[Span], before: int, after: int) -> list[Span]:
         wide = (
             span
             if span.family == FACTS_THREAD
-            else replace(span, first=max(0, span.first - before), last=span.last + after)
+            else span._replace(first=max(0, span.first - before), last=span.last + after)
         )
         touching = [other for other in joined if wide.overlaps(other)]
         if not touching:
@@ -35,6 +34,6 @@ def widen(spans: Iterable[Span], before: int, after: int) -> list[Span]:
             continue
         best = touching[0]
         everything = [*touching, wide]
-        whole = replace(best, first=min(s.first for s in everything), last=max(s.last for s in everything))
+        whole = best._replace(first=min(s.first for s in everything), last=max(s.last for s in everything))
         joined = [whole if other is best else other for other in joined if other is best or other not in touching]
     return joined

@@ -133,7 +133,7 @@ def _addressed(
 def _without_notes(message: Message) -> Message:
     if _NOTED.isdisjoint(message.metadata):
         return message
-    return replace(message, metadata={key: told for key, told in message.metadata.items() if key not in _NOTED})
+    return message._replace(metadata={key: told for key, told in message.metadata.items() if key not in _NOTED})
 
 
 def shrink(turn: Turn, limit: int) -> Turn:

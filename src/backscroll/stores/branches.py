@@ -81,8 +81,10 @@ def find_branch(database: apsw.Connection, key: ThreadKey) -> Branch | None:
             return _unbranched(user_id, thread_id, key.thread, *following)
         return _branch(database, thread_id if head_id is None else head_id)
     root = key.thread.removesuffix(own_path(""))
+    if root == key.thread:
+        return None
     own = database.execute(_NAMED + " AND t.parent_id IS NULL", (key.user, root)).fetchone()
-    return None if own is None or own_path(root) != key.thread else _branch(database, own[0])
+    return None if own is None else _branch(database, own[0])
 
 
 def find_unbranched(database: apsw.Connection, user_id: int, names: Collection[str]) -> dict[str, Branch]:

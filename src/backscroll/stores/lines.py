@@ -6,7 +6,7 @@ Knows nothing about vectors and searches.
 import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
@@ -49,7 +49,7 @@ def draft(message: Message, count_message: Callable[[Message], int]) -> Draft:
     """Do the slow part of storing, in front of the transaction."""
     if message.created_at is not None and message.created_at.tzinfo is None:
         raise MessageError(f"created_at needs a time zone, {message.created_at.isoformat()} has none")
-    complete = replace(message, id=message.id or uuid.uuid4().hex, created_at=message.created_at or datetime.now(UTC))
+    complete = message._replace(id=message.id or uuid.uuid4().hex, created_at=message.created_at or datetime.now(UTC))
     found = terms(message.text)
     return Draft(
         message=complete,

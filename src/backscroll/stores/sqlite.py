@@ -9,7 +9,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import replace
 
 import apsw
 
@@ -107,7 +106,7 @@ class SQLiteStore:
             self._cache.forget()
             with suppress(StoreError):  # the new one is stored; noted: the next deletion or repair takes the bytes
                 self._wipe()
-        return replace(line, pinned=pinned)
+        return line._replace(pinned=pinned)
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:

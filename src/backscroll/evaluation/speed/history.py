@@ -8,7 +8,7 @@ other names, other numbers and later dates, and its vectors are those of the fir
 import random
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import accumulate, count, islice, product
 from pathlib import Path
@@ -75,14 +75,14 @@ class History:
 def said_again(message: Message, again: int) -> Message:
     """The message as it is said in a later pass; the first, number 0, changes nothing but its id."""
     if again == 0:
-        return replace(message, id=None)
+        return message._replace(id=None)
     payload = dict(message.payload)
     text = _DIGIT.sub(lambda digit: str((int(digit[0]) + again) % 10), message.text)
     if name := payload.get("name"):
         payload["name"] = _NAMES[(sum(map(ord, str(name))) + again) % len(_NAMES)]
         text = text.replace(str(name), str(payload["name"]))
     at = message.created_at and message.created_at + timedelta(days=_DAYS_APART * again)
-    return replace(message, payload=payload | {"content": text}, text=text, id=None, created_at=at)
+    return message._replace(payload=payload | {"content": text}, text=text, id=None, created_at=at)
 
 
 def history_of(path: Path | None, embedder: Embedder) -> History:

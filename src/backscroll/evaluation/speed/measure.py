@@ -256,7 +256,7 @@ def _singles(thread: Thread, history: History, embedder: Embedder, plan: Plan) -
         spent.setdefault(name, []).append(time.perf_counter() - started)
 
     for _ in range(min(_SINGLES, len(history.messages))):
-        alone, at_once, later, asked = (replace(next(said), created_at=None) for _ in range(4))
+        alone, at_once, later, asked = (next(said)._replace(created_at=None) for _ in range(4))
         timed("embedder", lambda: embedder.embed([at_once.text]))  # noqa: B023 - called at once
         timed("stored and embedded", lambda: thread.append(at_once))  # noqa: B023
         timed("stored", lambda: thread.append(alone, embed=False))  # noqa: B023
