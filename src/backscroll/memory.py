@@ -117,6 +117,7 @@ class Memory:
         self.rolling = rolling or Rolling(store)
         self.rewriter: Rewriter | None = None  # who writes queries, where a contextualizer by a language model asks
         self._calibrate = calibrate
+        self._calibrations: dict[str, Mapping[str, float]] = {}  # read once: an embedder's does not change
 
     def thread(self, name: str, user: str = DEFAULT_USER, persona: str | None = None) -> "Thread":
         """A thread of a user; it is made when the first message is stored.
@@ -251,12 +252,14 @@ class Memory:
         if not isinstance(settings.min_similarity, str):
             return settings.min_similarity
         name = f"calibration {self.embedder.name}"
-        known = self.store.setting(name)
-        if known is None:
-            measured = self._calibrate(self.embedder)
-            known = json.dumps({f"p{percentile:g}": float(cosine) for percentile, cosine in measured.items()})
-            self.store.put_setting(name, known)
-        return float(json.loads(known)[settings.min_similarity])
+        if name not in self._calibrations:
+            known = self.store.setting(name)
+            if known is None:
+                measured = self._calibrate(self.embedder)
+                known = json.dumps({f"p{percentile:g}": float(cosine) for percentile, cosine in measured.items()})
+                self.store.put_setting(name, known)
+            self._calibrations[name] = json.loads(known)
+        return float(self._calibrations[name][settings.min_similarity])
 
 
 @dataclass(frozen=True, slots=True)
@@ -522,9 +525,9 @@ class Thread:
         shown = self._window(talk, last, shares, asking)
         told, notes = self._summary(shown, last, shares, asking.settings)
         parts = Parts(anchors=_others(held, shown), summary=told, window=shown, prompt=last.messages)
-        blocks, remarks = self._recalled(last, parts, shares, asking)
+        blocks, held_now, remarks = self._recalled(last, parts, shares, asking)
         made = assemble(replace(parts, recalled=blocks), shares, asking.frame)
-        self._remember(last, made, asking.settings)
+        self._remember(last, made, held_now, asking.settings)
         return explain(Considered(made, last, blocks, (*notes, *remarks)), asking.frame, asking.labels)
 
     def _asking(
@@ -637,13 +640,16 @@ class Thread:
     @stage("recall")
     def _recalled(
         self, asked: Asked, parts: Parts, shares: Shares, asking: _Asking
-    ) -> tuple[list[Block], tuple[str, ...]]:
-        """Old lines that matter for what is asked, best first, and notes on what was done otherwise."""
+    ) -> tuple[list[Block], list[Span], Notes]:
+        """Old lines that matter for what is asked, best first.
+
+        Returns: the lines; what the relevance buffer held of the position asked at; notes on what was done otherwise.
+        """
         settings = asking.settings
         if settings.recall_lines == 0:
-            return [], ()
+            return [], self._held(asked, settings)[1], ()
         if not asked.text.strip():
-            return [], ("nothing was recalled: the prompt has no words to search for",)
+            return [], self._held(asked, settings)[1], ("nothing was recalled: the prompt has no words to search for",)
         now = date.fromisoformat(asking.frame.today) if asking.frame.today else None
         recent = [Said(line.message.role, line.message.text) for line in asked.before[-_RECENT_LINES:]]
         made = contextualize(asked.text, recent, settings.contextualizer, self.memory.rewriter)
@@ -658,11 +664,19 @@ class Thread:
             outside = leave_out(found, (line.row for line in shown))
             near = self._related(outside, query, least, settings, settings.recall_lines)
             spans = widen(spans_of(near, asked.at, _WORTH_READING * shares.space), *settings.neighbors)
-            buffered = self._store.blocks(self.key, asked.at)[-most:] if most else []
+            buffered, held_now = self._held(asked, settings)
             kept = relevance([span for span in buffered if _may_see(asking.scope, span)], spans, most)
             blocks = gather(self._store, kept, near, asked.at, settings.recall_unit == "exchange")
         notes = (*filter(None, (made.note,)), *remarks)
-        return [_beside(block, asked.lines) for block in blocks] if any(asked.lines) else blocks, notes
+        beside = [_beside(block, asked.lines) for block in blocks] if any(asked.lines) else blocks
+        return beside, held_now, notes
+
+    def _held(self, asked: Asked, settings: Settings) -> tuple[list[Span], list[Span]]:
+        """What the relevance buffer holds of earlier turns, and of the position asked at."""
+        most = settings.buffer_blocks
+        held = self._store.blocks(self.key, asked.at + 1) if most else []
+        earlier = [span for span in held if span.asked_at < asked.at]
+        return earlier[-most:], held[len(earlier) :]
 
     def _least(self, query: Query, settings: Settings) -> float:
         """The cosine from which on a line is near enough by meaning.
@@ -683,7 +697,7 @@ class Thread:
         return threshold(found, least, max_lines, keep_words)
 
     @stage("remember")
-    def _remember(self, asked: Asked, made: Assembled, settings: Settings) -> None:
+    def _remember(self, asked: Asked, made: Assembled, held: Sequence[Span], settings: Settings) -> None:
         """Keep what was recalled for the next turns, under the position asked at.
 
         As many older blocks stay beside them as are ever read, so that asking again finds the same ones.
@@ -692,7 +706,7 @@ class Thread:
             return
         fresh = [block.span for block in made.parts.recalled if not block.is_buffered]
         best = fresh[: settings.buffer_blocks]
-        if best != self._store.blocks(self.key, asked.at + 1, since=asked.at):
+        if best != held:
             self._store.put_blocks(self.key, asked.at, best, 2 * settings.buffer_blocks)
 
     def _scope(self, scope: ScopeName, settings: Settings) -> Scope:

@@ -255,8 +255,8 @@ class Index(Protocol):
         Returns: whether it was kept.
         """
 
-    def blocks(self, key: ThreadKey, before: int, since: int = 0) -> list[Span]:
-        """What was recalled when the thread was asked at positions from `since` to below `before`, oldest first."""
+    def blocks(self, key: ThreadKey, before: int) -> list[Span]:
+        """What was recalled when the thread was asked at positions below `before`, oldest first."""
 
     def put_blocks(self, key: ThreadKey, asked_at: int, spans: Sequence[Span], max_blocks: int) -> None:
         """Replace what was recalled at `asked_at`, and forget all but the newest `max_blocks` blocks up to there."""

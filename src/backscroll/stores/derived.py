@@ -54,14 +54,12 @@ def add_summary(database: apsw.Connection, branch: Branch, summary: Summary) -> 
     )
 
 
-def blocks(database: apsw.Connection, user: str, branch: Branch, before: int, since: int) -> list[Span]:
-    """What was recalled when a user's path was asked from position `since` to below `before`, oldest first."""
-    return [span for _, _, span in _visible(database, user, branch, before, since)]
+def blocks(database: apsw.Connection, user: str, branch: Branch, before: int) -> list[Span]:
+    """What was recalled when a user's path was asked below position `before`, oldest first."""
+    return [span for _, _, span in _visible(database, user, branch, before)]
 
 
-def _visible(
-    database: apsw.Connection, user: str, branch: Branch, before: int, since: int = 0
-) -> list[tuple[int, int, Span]]:
+def _visible(database: apsw.Connection, user: str, branch: Branch, before: int) -> list[tuple[int, int, Span]]:
     """The blocks of the path, with the thread that was asked and the block's number.
 
     A span whose own lines are no longer on the current path of their family is left out.
@@ -76,7 +74,7 @@ def _visible(
             "JOIN threads t ON t.thread_id = b.line_thread_id JOIN threads f ON f.thread_id = t.family_id "
             "JOIN users u ON u.user_id = f.user_id WHERE b.thread_id = ?1 AND b.asked_at >= ?2 "
             "AND b.asked_at < ?3 ORDER BY b.asked_at, b.number",
-            (thread_id, max(first, since), min(stop, before), branch.family_id),
+            (thread_id, first, min(stop, before), branch.family_id),
         )
         for *values, line_thread_id, number, is_current in asked:
             span = Span(*values)

@@ -290,11 +290,11 @@ class SQLiteStore:
             derived.add_summary(database, branches.need_branch(database, key), summary)
             return True
 
-    def blocks(self, key: ThreadKey, before: int, since: int = 0) -> list[Span]:
-        """What was recalled when the thread was asked at positions from `since` to below `before`, oldest first."""
+    def blocks(self, key: ThreadKey, before: int) -> list[Span]:
+        """What was recalled when the thread was asked at positions below `before`, oldest first."""
         with self._connection.reading() as database:
             branch = self._branch(database, key)
-            return derived.blocks(database, key.user, branch, before, since) if branch else []
+            return derived.blocks(database, key.user, branch, before) if branch else []
 
     def put_blocks(self, key: ThreadKey, asked_at: int, spans: Sequence[Span], max_blocks: int) -> None:
         """Replace what was recalled at `asked_at`."""
