@@ -13,7 +13,7 @@ from backscroll.errors import MessageError
 from backscroll.recall.gather import gather, spans_of, whole_units
 from backscroll.recall.neighbors import widen
 from backscroll.recall.relevance import DECAY_PER_TURN, relevance
-from backscroll.recall.search import search
+from backscroll.recall.search import best_first, search
 from backscroll.recall.threshold import leave_out, threshold
 from backscroll.settings import BY_MODEL, CONTEXTUALIZER_NAMES, PERCENTILES, Settings
 from backscroll.terms import terms
@@ -44,6 +44,15 @@ def ranking(dense: list[float], lexical: list[float] | None = None, tokens: int 
 
 def span(first: int, last: int, score: float = 1.0, asked_at: int = 9, family: str = "chat") -> Span:
     return Span("alice", family, first, last, score, score, asked_at)
+
+
+# search
+
+
+@given(st.lists(st.sampled_from([-1.5, -0.0, 0.0, 1e-30, 0.25]) | st.floats(-2, 2, width=32), max_size=40))
+def test_the_best_score_comes_first_and_equal_ones_stay_as_they_stand(scores):
+    column = np.array(scores, np.float32)
+    assert best_first(column).tolist() == sorted(range(len(scores)), key=lambda place: -column[place])
 
 
 # threshold

@@ -91,8 +91,22 @@ def rank(found: Candidates, query: Query, speakers: frozenset[str], weights: Wei
         value += weights.speaker * _is_by(found, speakers)
     if query.days:
         value += weights.days * _is_of(found, query.days)
-    length = np.maximum(found.tokens, weights.long_tokens) / weights.long_tokens
-    return _ranked(found, (value / length**weights.long_exponent).astype(np.float32))
+    is_long = found.tokens > weights.long_tokens
+    length = found.tokens[is_long].astype(np.float32) / weights.long_tokens
+    value[is_long] /= length ** np.float32(weights.long_exponent)
+    return _ranked(found, value)
+
+
+def best_first(score: Column) -> NDArray[np.int64]:
+    """Places by score; equal ones as they stand, which is in the order of family and position.
+
+    Whole numbers are sorted, a score's bits in front of its place: a quarter of a stable argsort's time.
+    """
+    bits = (score + np.float32(0)).view(np.int32)  # -0 is 0
+    rising = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # the order of the floats, also of those below 0
+    keys = (~rising).astype(np.int64) << 32 | np.arange(len(score))
+    keys.sort()
+    return keys & 0xFFFFFFFF
 
 
 def _named(speakers: tuple[str, ...], asked: tuple[str, ...]) -> frozenset[str]:
@@ -120,8 +134,8 @@ def _at_distance(found: Candidates, own: Column, distance: int) -> Column:
 
 
 def _is_by(found: Candidates, speakers: frozenset[str]) -> Column:
-    codes = [code for code, speaker in enumerate(found.speakers) if speaker in speakers]
-    return np.isin(found.speaker, codes).astype(np.float32)
+    is_asked = np.array([speaker in speakers for speaker in found.speakers], np.float32)
+    return is_asked[found.speaker]
 
 
 def _is_of(found: Candidates, days: Sequence[Days]) -> Column:
@@ -146,8 +160,8 @@ def _is_of(found: Candidates, days: Sequence[Days]) -> Column:
 
 
 def _ranked(found: Candidates, score: Column) -> Ranking:
-    order = np.argsort(-score, kind="stable")  # they come in the order of family and position
-    return Ranking(candidates=found, score=score.astype(np.float32), order=order.astype(np.int64))
+    score = score.astype(np.float32, copy=False)
+    return Ranking(candidates=found, score=score, order=best_first(score))
 
 
 @lru_cache(maxsize=4_096)
