@@ -16,6 +16,8 @@ from backscroll.terms import STOP_WORDS, terms
         ("running runs", ["run", "run"]),
         ("café CAFE ｃａｆé", ["cafe", "cafe", "cafe"]),
         ("route_efficiency A-12", ["rout", "effici", "12"]),
+        ("'rock'n'roll' o''clock", ["rocknrol", "o", "clock"]),
+        ("depot\x1c\x00gate\x7f", ["depot", "gate"]),
         ("明天发车", ["明天", "天发", "发车"]),
         ("車", ["車"]),
         ("ルート計算", ["ルー", "ート", "ト計", "計算"]),
@@ -42,6 +44,18 @@ def test_terms_are_the_same_for_any_case_and_are_never_empty_or_long(text):
 @given(st.lists(st.sampled_from(["van", "depot", "明天", "🚚", "the"]), max_size=8))
 def test_terms_of_words_are_the_terms_of_each_word(words):
     assert terms(" ".join(words)) == [term for word in words for term in terms(word)]
+
+
+@given(st.text(st.characters(codec="ascii"), max_size=80))
+def test_ascii_has_the_terms_that_it_has_beside_other_scripts(text):
+    assert [*terms(text), "明天"] == terms(f"{text} 明天")
+
+
+def test_the_same_text_has_the_same_terms_when_more_words_came_than_are_remembered():
+    before = terms("running vans, 明天发车")
+    for number in range(70_000):
+        terms(f"word{number}")
+    assert terms("running vans, 明天发车") == before
 
 
 def test_stop_words_are_written_as_they_are_folded():
