@@ -1,6 +1,7 @@
 """One contract for all stores: each opener only says how it opens itself. `check` is clean after every test."""
 
 import dataclasses
+import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -167,6 +168,31 @@ def test_messages_without_an_id_get_one_and_are_always_added(store):
     lines = store.append(KEY, [said("ok"), said("ok")])
     assert lines[0].id != lines[1].id
     assert [line.position for line in lines] == [0, 1]
+
+
+def test_ids_that_the_store_makes_are_random_uuids(store):
+    ids = [line.id for line in store.append(KEY, [said("a")] * 500)]
+    assert len(set(ids)) == 500
+    made = [uuid.UUID(one) for one in ids]
+    assert [one.hex for one in made] == ids
+    assert {(one.version, one.variant) for one in made} == {(4, uuid.RFC_4122)}
+    assert {one.hex[16] for one in made} == set("89ab")
+
+
+def test_among_many_lines_those_that_are_there_or_come_twice_are_told_where_they_stand(store):
+    [there] = store.append(KEY, [said("there", id="m1")])
+    lines = store.append(KEY, [said("new"), said("x", id="m1"), said("y", id="m2"), said("z", id="m2"), said("last")])
+    assert [line.position for line in lines] == [1, 0, 2, 2, 3]
+    assert lines[1] == there
+    assert store.read(KEY, 0, 9) == [there, lines[0], lines[2], lines[4]]
+    assert [line.row for line in lines] == [there.row + n for n in (1, 0, 2, 2, 3)]
+
+
+def test_the_row_of_a_deleted_line_is_never_given_again(store):
+    lines = store.append(KEY, [said("a"), said("b")])
+    store.delete("alice", "boat", 1)
+    store.delete("alice")
+    assert store.append(KEY, [said("c")])[0].row > lines[1].row
 
 
 def test_nothing_appended_makes_no_thread(store):

@@ -4,12 +4,11 @@ Knows nothing about vectors and searches.
 """
 
 import json
-import uuid
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -25,103 +24,147 @@ _LINES = (
     'coalesce(l.speaker, l.role), l.tokens, l."offset", l.pinned FROM lines l JOIN threads t USING (thread_id) '
     "JOIN threads f ON f.thread_id = t.family_id JOIN users u ON u.user_id = l.user_id "
 )
+_INSERT = (
+    'INSERT INTO lines (row, user_id, thread_id, position, tokens, "offset", length, role, speaker, created_at, id, '
+    "terms, payload, text, metadata, fingerprint) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
 _DECODE = json.JSONDecoder().raw_decode  # of what was encoded here; json.loads takes half as long again
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # json.dumps makes one for each call
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """A message with everything about its line that can be known before its place is."""
 
     message: Message  # with id and created_at
+    is_named: bool  # whether the caller gave it the id
     speaker: str | None
     tokens: int
     length: int
     terms: bytes
+    created_at: str
     payload: str
     text: str | None
     metadata: str | None
     fingerprint: int
 
 
-def draft(message: Message, count_message: Callable[[Message], int]) -> Draft:
+def drafts(messages: Sequence[Message], count_message: Callable[[Message], int]) -> list[Draft]:
     """Do the slow part of storing, in front of the transaction."""
-    if message.created_at is not None and message.created_at.tzinfo is None:
-        raise MessageError(f"created_at needs a time zone, {message.created_at.isoformat()} has none")
-    complete = message._replace(id=message.id or uuid.uuid4().hex, created_at=message.created_at or datetime.now(UTC))
-    found = terms(message.text)
-    return Draft(
-        message=complete,
-        speaker=message.payload.get("name") or None,
-        tokens=count_message(message),
-        length=len(found),
-        terms=pack(found),
-        payload=_json(message.payload),
-        text=None if message.text == message.payload.get("content") else message.text,
-        metadata=_json(message.metadata) if message.metadata else None,
-        fingerprint=fingerprint(message.payload),
+    now = datetime.now(UTC)
+    stored_at = now.isoformat()
+    made: list[Draft] = []
+    for message, new_id in zip(messages, _new_ids(len(messages)), strict=True):
+        said_at = message.created_at
+        if said_at is not None and said_at.tzinfo is None:
+            raise MessageError(f"created_at needs a time zone, {said_at.isoformat()} has none")
+        payload, text = message.payload, message.text
+        found = terms(text)
+        made.append(
+            Draft(
+                message=_completed(message, new_id, now),
+                is_named=bool(message.id),
+                speaker=payload.get("name") or None,
+                tokens=count_message(message),
+                length=len(found),
+                terms=pack(found),
+                created_at=stored_at if said_at is None else said_at.isoformat(),
+                payload=_json(payload),
+                text=None if text == payload.get("content") else text,
+                metadata=_json(message.metadata) if message.metadata else None,
+                fingerprint=fingerprint(payload),
+            )
+        )
+    return made
+
+
+def _new_ids(count: int) -> Iterator[str]:
+    """Random UUIDs of version 4, as 32 hexadecimal digits; the system is asked once for all of them."""
+    drawn = os.urandom(16 * count).hex()
+    for start in range(0, len(drawn), 32):
+        variant = "89ab"[int(drawn[start + 16], 16) & 3]
+        yield f"{drawn[start : start + 12]}4{drawn[start + 13 : start + 16]}{variant}{drawn[start + 17 : start + 32]}"
+
+
+def _completed(message: Message, new_id: str, now: datetime) -> Message:
+    if message.id and message.created_at is not None:
+        return message
+    return Message(
+        message.role,
+        message.payload,
+        message.text,
+        message.id or new_id,
+        message.created_at or now,
+        message.metadata,
     )
 
 
 def append(database: apsw.Connection, key: ThreadKey, branch: Branch, drafts: Sequence[Draft]) -> list[Line]:
     """Store drafts at the end of a branch; for an id that its path has already, return the line that is there."""
-    known = find(database, branch, [one.message.id for one in drafts if one.message.id])
-    position, offset = branch.next_position, branch.next_offset
-    lines = []
+    lines = find(database, branch, [str(one.message.id) for one in drafts if one.is_named])
+    new: dict[str, Draft] = {}
     for one in drafts:
-        line = known.get(str(one.message.id))
-        if line is None:
-            line = _inserted(database, key, branch, one, position, offset)
-            known[line.id] = line
-            position, offset = position + 1, offset + one.tokens
-        lines.append(line)
+        if one.message.id not in lines:
+            new.setdefault(str(one.message.id), one)
+    position, offset = branch.next_position, branch.next_offset
+    for row, (line_id, one) in enumerate(new.items(), _next_row(database)):
+        lines[line_id] = _line_of(one, key, branch, row, position, offset)
+        position, offset = position + 1, offset + one.tokens
+    database.executemany(_INSERT, [_columns(lines[line_id], one, branch) for line_id, one in new.items()])
     database.execute(
         "UPDATE threads SET next_position = ?, next_offset = ? WHERE thread_id = ?",
         (position, offset, branch.thread_id),
     )
-    return lines
+    return [lines[str(one.message.id)] for one in drafts]
 
 
-def _inserted(
-    database: apsw.Connection, key: ThreadKey, branch: Branch, one: Draft, position: int, offset: int
-) -> Line:
+def _next_row(database: apsw.Connection) -> int:
+    """The row of the next line: above every one that there is, or ever was."""
+    return int(
+        database.execute(
+            "SELECT 1 + max(coalesce((SELECT max(row) FROM lines), 0), "
+            "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'lines'), 0))"
+        ).get
+    )
+
+
+def _line_of(one: Draft, key: ThreadKey, branch: Branch, row: int, position: int, offset: int) -> Line:
     message = one.message
     assert message.id is not None  # a draft has one
     assert message.created_at is not None
-    database.execute(
-        'INSERT INTO lines (user_id, thread_id, position, tokens, "offset", length, role, speaker, created_at, id, '
-        "terms, payload, text, metadata, fingerprint) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            branch.user_id,
-            branch.thread_id,
-            position,
-            one.tokens,
-            offset,
-            one.length,
-            message.role,
-            one.speaker,
-            message.created_at.isoformat(),
-            message.id,
-            one.terms,
-            one.payload,
-            one.text,
-            one.metadata,
-            one.fingerprint,
-        ),
-    )
     return Line(
-        row=database.last_insert_rowid(),
-        user=key.user,
-        thread=branch.name,
-        family=branch.root,
-        position=position,
-        id=message.id,
-        message=message,
-        speaker=one.speaker or message.role,
-        created_at=message.created_at,
-        tokens=one.tokens,
-        offset=offset,
+        row,
+        key.user,
+        branch.name,
+        branch.root,
+        position,
+        message.id,
+        message,
+        one.speaker or message.role,
+        message.created_at,
+        one.tokens,
+        offset,
+    )
+
+
+def _columns(line: Line, one: Draft, branch: Branch) -> tuple[Any, ...]:
+    return (
+        line.row,
+        branch.user_id,
+        branch.thread_id,
+        line.position,
+        one.tokens,
+        line.offset,
+        one.length,
+        line.message.role,
+        one.speaker,
+        one.created_at,
+        line.id,
+        one.terms,
+        one.payload,
+        one.text,
+        one.metadata,
+        one.fingerprint,
     )
 
 

@@ -81,7 +81,7 @@ class SQLiteStore:
 
     def append(self, key: ThreadKey, messages: Sequence[Message]) -> list[Line]:
         """Store messages at the end of the thread, all or none."""
-        drafts = [lines.draft(message, self._count_message) for message in messages]
+        drafts = lines.drafts(messages, self._count_message)
         if not drafts:
             return []
         with self._connection.writing() as database:
@@ -92,7 +92,7 @@ class SQLiteStore:
 
     def put(self, key: ThreadKey, message: Message, pinned: bool) -> Line:
         """Store a message in place of the line that has its id, and its bytes."""
-        draft = lines.draft(message, self._count_message)
+        [draft] = lines.drafts([message], self._count_message)
         with self._connection.writing() as database:
             _note_terms(database)
             branch = branches.growing_branch(database, key)
