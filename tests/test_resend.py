@@ -66,10 +66,10 @@ def test_a_greeting_alone_does_not_say_where_a_history_goes_on():
 # what is the same
 
 
-@given(st.text(), st.sampled_from(["user", "assistant", "system"]))
-def test_a_message_of_text_alone_has_the_fingerprint_that_it_has_with_empty_keys_beside(text, role):
-    plain = {"role": role, "content": text}
-    assert fingerprint(plain) == fingerprint({**plain, "name": None})
+@given(st.text(), st.sampled_from(["user", "assistant", "system"]), st.none() | st.text())
+def test_a_message_of_text_alone_has_the_fingerprint_that_it_has_with_empty_keys_beside(text, role, name):
+    plain = {"role": role, "content": text} | ({} if name is None else {"name": name})
+    assert fingerprint(plain) == fingerprint({**plain, "name": name, "refusal": None})
 
 
 # syncing

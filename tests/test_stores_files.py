@@ -39,6 +39,20 @@ def everything_in(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(folder.iterdir()))
 
 
+def test_a_payload_is_kept_as_short_json(tmp_path):
+    odd = '"q" \\ / \n\t\x00\x1f\x7f é 小舟 😀'
+    payloads = [
+        {"role": "user", "content": odd},
+        {"content": "", "role": "user", "name": odd},
+        {"role": "user", "content": [{"type": "text", "text": odd}], "seed": 7},
+    ]
+    with closing(open_file(tmp_path / "chat.db")) as store:
+        store.append(KEY, [Message("user", payload, odd) for payload in payloads])
+    with closing(sqlite3.connect(tmp_path / "chat.db")) as database:
+        kept = [text for (text,) in database.execute("SELECT payload FROM lines ORDER BY row")]
+    assert kept == [json.dumps(payload, ensure_ascii=False, separators=(",", ":")) for payload in payloads]
+
+
 def mounted(folder: Path, *options: str) -> None:
     """A file system of its own in the folder, where this user may mount one."""
     folder.mkdir()

@@ -267,6 +267,12 @@ def test_a_message_costs_what_the_estimates_say(chat):
         assert message_tokens(message, counter) == recount([message]) - 3
 
 
+def test_empty_keys_beside_a_text_cost_nothing():
+    plain = {"role": "user", "content": "Hello there!", "name": "Ann"}
+    empty = {**plain, "refusal": None, "tool_calls": [], "audio": None}
+    assert message_tokens(plain, open_counter()) == message_tokens(empty, open_counter()) == 3 + 3 + 1 + 1
+
+
 def test_parts_cost_what_the_estimates_say():
     counter = open_counter()
 

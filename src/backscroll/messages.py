@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import chain
 from typing import Any
 
 from backscroll.errors import MessageError
@@ -20,6 +19,8 @@ _BLOCK = r"<think(?:ing)?>[ \t]*\r?\n.*?(?:</think(?:ing)?>\s*|\Z)"
 _LINE = r"<think(?:ing)?>[^\n]*?</think(?:ing)?>[ \t]*(?:\r?\n\s*|\Z)"
 _THOUGHTS = re.compile(rf"\A(?:\s*(?:{_BLOCK}|{_LINE}))+", re.DOTALL)
 _UNFINISHED = re.compile(r"\A\s*<think(?:ing)?>(?!.*</think).*", re.DOTALL)
+_PLAIN_KEYS, _PLAIN_ROLES = frozenset({"role", "content", "name"}), ("system", "developer", "user", "assistant")
+_TEXT = {str}
 _KEPT_BESIDE = ("id", "created_at", "metadata")  # ours: stored with the message and never sent
 
 
@@ -39,18 +40,20 @@ def parse_message(given: Mapping[str, Any] | Message) -> Message:
     """
     if isinstance(given, Message):
         return given
-    if not isinstance(given, Mapping):
+    if type(given) is not dict and not isinstance(given, Mapping):
         raise MessageError(f"a message is a dict with role and content, not {type(given).__name__}")
     sent = {key: value for key, value in given.items() if key not in _KEPT_BESIDE}
     payload = _copied(sent, "message")
-    metadata = _copied(given.get("metadata") or {}, "metadata")
-    _check_role(payload)
-    _check_content(payload)
-    _check_calls(payload)
+    metadata = _copied(given["metadata"], "metadata") if given.get("metadata") else {}
+    is_plain = _is_plain(payload)
+    if not is_plain:
+        _check_role(payload)
+        _check_content(payload)
+        _check_calls(payload)
     return Message(
         role=payload["role"],
         payload=payload,
-        text=_searchable(payload),
+        text=payload["content"] if is_plain else _searchable(payload),
         id=_checked_id(given.get("id")),
         created_at=parse_time(given.get("created_at")),
         metadata=metadata,
@@ -112,6 +115,8 @@ def without_thought(text: str, is_partial: bool = False) -> str:
     >>> without_thought("<think> opens a thought.")
     '<think> opens a thought.'
     """
+    if "<think" not in text:  # where a pattern finds nothing it tries every character
+        return text
     said = _THOUGHTS.sub("", text)
     return _UNFINISHED.sub("", said) if is_partial else said
 
@@ -139,15 +144,25 @@ def _copied(value: object, what: str) -> dict[str, Any]:
     """A deep copy as JSON keeps it, so that what is stored is what was checked."""
     if not isinstance(value, Mapping):
         raise MessageError(f"{what} is a dict, not {type(value).__name__}")
-    is_flat = all(type(key) is type(held) is str for key, held in value.items())  # most are: a third of a line's work
+    is_flat = {*map(type, value), *map(type, value.values())} <= _TEXT  # most are: a third of a line's work
     try:
-        text = "".join(chain.from_iterable(value.items())) if is_flat else _ENCODER.encode(value)
+        text = "".join([*value, *value.values()]) if is_flat else _ENCODER.encode(value)
         text.encode()
     except UnicodeEncodeError as error:
         raise MessageError(f"{what} holds half of a surrogate pair, which is no text: {error}") from error
     except (TypeError, ValueError, RecursionError) as error:
         raise MessageError(f"{what} must be made of JSON values: {error}") from error
     return dict(value) if is_flat else json.loads(text)
+
+
+def _is_plain(payload: Mapping[str, Any]) -> bool:
+    """Whether it is a role, a text and at most a name, as nearly every message is: then there is no more to check."""
+    return (
+        payload.keys() <= _PLAIN_KEYS
+        and payload.get("role") in _PLAIN_ROLES
+        and type(payload.get("content")) is str
+        and type(payload.get("name", "")) is str
+    )
 
 
 def _check_role(payload: Mapping[str, Any]) -> None:

@@ -52,6 +52,7 @@ _MODELS = (  # the first start of a model's name that fits; tiktoken maps them t
 )
 _REMEMBERED_TEXTS = 16_384  # a window's messages are counted again at every turn: 75 ms instead of 340 for 100k tokens
 _PIECE_CHARACTERS = 40_000  # 4 tokens each at most; bpe-openai refuses texts of more than 200,000
+_PLAIN_KEYS = frozenset({"role", "content", "name"})
 _COUNTED_KEYS = frozenset({"role", "content", "name", "refusal", "tool_calls", "tool_call_id"})
 
 # What is no letter: ASCII signs, digits and spaces; Latin-1's and Unicode's signs, dingbats and box drawing; CJK
@@ -195,19 +196,18 @@ def _remembering(count: Counting) -> Counting:
     """The same count, of long texts in pieces. Remembers texts by their digests: a long text must not stay in RAM."""
     known: dict[bytes, int] = {}
 
-    def counted_once(piece: str) -> int:
-        digest = blake2b(piece.encode(), digest_size=16).digest()
+    def counted(text: str) -> int:
+        if not text:
+            return 0
+        if len(text) > _PIECE_CHARACTERS:
+            return sum(counted(piece) + spare for piece, spare in _pieces(text))
+        digest = blake2b(text.encode(), digest_size=16).digest()
         found = known.get(digest)
         if found is None:
             if len(known) >= _REMEMBERED_TEXTS:
                 known.clear()  # what is in use comes back at the next turn; threads need no lock for it
-            found = known[digest] = count(piece)
+            found = known[digest] = count(text)
         return found
-
-    def counted(text: str) -> int:
-        if len(text) <= _PIECE_CHARACTERS:
-            return counted_once(text) if text else 0
-        return sum(counted_once(piece) + spare for piece, spare in _pieces(text))
 
     return counted
 
@@ -236,6 +236,8 @@ def message_tokens(payload: Mapping[str, Any], counter: TokenCounter) -> int:
     total = counter.tokens_per_message + _content_tokens(payload.get("content"), counter)
     if payload.get("name"):
         total += counter.tokens_per_name + counter.count(str(payload["name"]))
+    if payload.keys() <= _PLAIN_KEYS:  # nearly every message has no more
+        return total
     for key in ("refusal", "tool_call_id"):
         if payload.get(key):
             total += counter.count(str(payload[key]))
