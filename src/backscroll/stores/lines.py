@@ -5,7 +5,7 @@ Knows nothing about vectors and searches.
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from json.encoder import encode_basestring as quoted
 from types import MappingProxyType
@@ -51,32 +51,25 @@ class Draft(NamedTuple):
 
 
 def drafts(messages: Sequence[Message], count_message: Callable[[Message], int]) -> list[Draft]:
-    """Do the slow part of storing, in front of the transaction."""
-    now = datetime.now(UTC)
-    stored_at = now.isoformat()
-    made: list[Draft] = []
-    for message, new_id in zip(messages, _new_ids(len(messages)), strict=True):
-        said_at = message.created_at
-        if said_at is not None and said_at.tzinfo is None:
-            raise MessageError(f"created_at needs a time zone, {said_at.isoformat()} has none")
-        payload, text = message.payload, message.text
-        found = terms(text)
-        made.append(
-            Draft(
-                message=_completed(message, new_id, now),
-                is_named=bool(message.id),
-                speaker=payload.get("name") or None,
-                tokens=count_message(message),
-                length=len(found),
-                terms=pack(found),
-                created_at=stored_at if said_at is None else said_at.isoformat(),
-                payload=_payload_json(payload),
-                text=None if text == payload.get("content") else text,
-                metadata=_json(message.metadata) if message.metadata else None,
-                fingerprint=fingerprint(payload),
-            )
+    """Do the slow part of storing, in front of the transaction: one work after the other, each over all messages."""
+    completed = _completed(messages)
+    found = [terms(message.text) for message in messages]
+    return list(
+        map(
+            Draft,
+            completed,
+            [bool(message.id) for message in messages],
+            [message.payload.get("name") or None for message in messages],
+            [count_message(message) for message in messages],
+            map(len, found),
+            [pack(one) for one in found],
+            _written(completed),
+            [_payload_json(message.payload) for message in messages],
+            [None if message.text == message.payload.get("content") else message.text for message in messages],
+            [_json(message.metadata) if message.metadata else None for message in messages],
+            [fingerprint(message.payload) for message in messages],
         )
-    return made
+    )
 
 
 def _new_ids(count: int) -> Iterator[str]:
@@ -87,17 +80,35 @@ def _new_ids(count: int) -> Iterator[str]:
         yield f"{drawn[start : start + 12]}4{drawn[start + 13 : start + 16]}{variant}{drawn[start + 17 : start + 32]}"
 
 
-def _completed(message: Message, new_id: str, now: datetime) -> Message:
-    if message.id and message.created_at is not None:
-        return message
-    return Message(
-        message.role,
-        message.payload,
-        message.text,
-        message.id or new_id,
-        message.created_at or now,
-        message.metadata,
-    )
+def _completed(messages: Sequence[Message]) -> list[Message]:
+    """The messages with ids and times. Raises: MessageError for a time without a zone."""
+    now = datetime.now(UTC)
+    for message in messages:
+        said_at = message.created_at
+        if said_at is not None and said_at.tzinfo is None:
+            raise MessageError(f"created_at needs a time zone, {said_at.isoformat()} has none")
+    return [
+        message
+        if message.id and message.created_at is not None
+        else Message(
+            message.role,
+            message.payload,
+            message.text,
+            message.id or new_id,
+            message.created_at or now,
+            message.metadata,
+        )
+        for message, new_id in zip(messages, _new_ids(len(messages)), strict=True)
+    ]
+
+
+def _written(messages: Iterable[Message]) -> Iterator[str]:
+    """The messages' times; that of storing, which many share, is written once."""
+    last, text = None, ""
+    for message in messages:
+        if message.created_at is not last and message.created_at is not None:
+            last, text = message.created_at, message.created_at.isoformat()
+        yield text
 
 
 def append(database: apsw.Connection, key: ThreadKey, branch: Branch, drafts: Sequence[Draft]) -> list[Line]:
