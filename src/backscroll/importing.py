@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from backscroll.errors import ImportFileError, MessageError
 from backscroll.messages import parse_message, parse_time
@@ -33,8 +33,10 @@ EXPECTED = (
 _GZIP = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 _LINE_KEYS = frozenset({"conversation", "thread", "index", "speaker", "role", "text", "time", "id"})
-_BESIDE_KEYS = frozenset({"message", "metadata", "pinned"})
+_KNOWN_KEYS = _LINE_KEYS | {"message", "metadata", "pinned"}
 _ENDINGS = (".gz", ".jsonl", ".ndjson", ".json")
+
+_SORTED = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))  # json.dumps makes one each time
 
 Progress = Callable[[int], None]  # told how many bytes of the file are read
 
@@ -67,8 +69,7 @@ class ImportFile:
         return stem
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """A message of a file.
 
     Attributes:
@@ -156,7 +157,7 @@ def _values(file: ImportFile, progress: Progress | None) -> Iterator[tuple[int |
     with _opened(file) as (lines, tell):
         first = True
         for number, line in enumerate(_lines(file, lines, tell, progress), 1):
-            if not line.strip():
+            if not line or line.isspace():
                 continue
             text = _decoded(file, number, line)
             try:
@@ -286,7 +287,8 @@ class _Reading:
         user = self._file.user or _name("conversation", _field(line, "conversation"))
         thread = self._file.thread or _name("thread", _field(line, "thread"))
         told = (line.get("conversation"), line.get("thread"))
-        chat = self._chats.setdefault(json.dumps(told), len(self._chats))
+        is_text = type(told[0]) is type(told[1]) is str
+        chat = self._chats.setdefault(told if is_text else json.dumps(told), len(self._chats))
         index = line.get("index")
         if index is None:
             index = self._places[chat]
@@ -324,9 +326,9 @@ def _form(item: Any) -> str:
         raise MessageError(f"this is {_kind(item)}: {EXPECTED}")
     if "messages" in item:
         return "chats"
-    if item.keys() & {"conversation", "text"}:
+    if "conversation" in item or "text" in item:
         return "lines"
-    if item.keys() & {"role", "content"}:
+    if "role" in item or "content" in item:
         return "messages"
     keys = ", ".join(list(item)[:8])
     raise MessageError(f"this is an object with {keys or 'no keys'}: {EXPECTED}")
@@ -334,7 +336,7 @@ def _form(item: Any) -> str:
 
 def _said_in(line: Mapping[str, Any]) -> Message:
     """The message of a common line; what the form does not name is kept as metadata."""
-    beside = {key: value for key, value in line.items() if key not in _LINE_KEYS | _BESIDE_KEYS}
+    beside = {key: value for key, value in line.items() if key not in _KNOWN_KEYS}
     metadata = line.get("metadata") or {}
     if not isinstance(metadata, dict):
         raise MessageError(f'"metadata" is an object, not {_kind(metadata)}')
@@ -370,7 +372,8 @@ def _name(what: str, given: object) -> str:
     if not isinstance(given, str) or not given.strip():
         raise MessageError(f'"{what}" is text that is not empty, not {given!r}')
     try:
-        given.encode()
+        if not given.isascii():
+            given.encode()
     except UnicodeEncodeError as error:
         raise MessageError(f'"{what}" holds half of a surrogate pair, which is no text') from error
     return given
@@ -405,5 +408,4 @@ def _clash(record: Record, line_number: int | None) -> str:
 
 
 def _digest(value: object) -> bytes:
-    text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-    return blake2b(text.encode(), digest_size=16).digest()
+    return blake2b(_SORTED.encode(value).encode(), digest_size=16).digest()
