@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 import backscroll
 from backscroll.cli import main
+from backscroll.evaluation.speed.bulk import bulk
 from backscroll.evaluation.speed.history import THREAD_LINES, History, history_of, said_again
 from backscroll.evaluation.speed.measure import Size, Times
 from backscroll.evaluation.speed.plot import plot, slope
@@ -120,12 +121,32 @@ def test_every_size_has_all_figures(tmp_path, lines):
         assert one["bytes_per_line"]["disk"] > 100
         assert one["cold_seconds"] > 0 < one["stored"]
         assert {"context", "search", "assemble"} <= set(one["stages"])
+    bulk = found["bulk"]
+    assert bulk["lines"] == LINES
+    assert bulk["share"] == pytest.approx(bulk["taken_in"] / bulk["alone"])
+    assert f"{LINES} lines taken in with their vectors" in told.output
+    assert f"{bulk['share']:.0%} of the {bulk['alone']:,.0f}" in told.output
     assert f"{LINES} lines of chat.lines.jsonl.gz" in found["history"]
     assert plotted.read_bytes().startswith(b"\x89PNG")
     assert "slope" in told.output
     assert f"{LINES} lines of chat.lines.jsonl.gz, said again" in told.output
     assert "how many times" not in told.output
     assert {one["yardstick"] for one in [found, *found["sizes"]]} == {None}
+
+
+def test_lines_in_bulk_are_compared_with_the_embedding_of_the_very_texts_that_they_needed(history, tmp_path):
+    asked: list[list[str]] = []
+
+    class Noting(backscroll.HashingEmbedder):
+        def embed(self, texts):
+            asked.append(list(texts))
+            return super().embed(texts)
+
+    assert bulk(history.messages, Noting(), tmp_path).lines == LINES
+    assert asked == [[f"Ann: {text}" for text in TEXTS]] * 2
+    with backscroll.open(tmp_path / "bulk.db", embedder="hashing") as memory:
+        assert memory.store.unembedded_count(None) == 0
+        assert [info.lines for info in memory.threads("user")] == [LINES]
 
 
 def test_a_second_embedder_is_the_yardstick_of_each_size(tmp_path, lines):

@@ -15,6 +15,7 @@ from backscroll.cli.outcome import Interrupted
 from backscroll.cli.screen import number_column, progress_bar, table
 from backscroll.cli.screen import print_table as print_rows
 from backscroll.evaluation.plot import need_plot
+from backscroll.evaluation.speed.bulk import Bulk, bulk
 from backscroll.evaluation.speed.history import history_of
 from backscroll.evaluation.speed.measure import Plan, Size, Times, sizes
 from backscroll.evaluation.speed.plot import plot, slope, slope_of_ratio
@@ -98,23 +99,25 @@ def benchmark(asked: _Benchmark) -> None:
     found: list[Size] = []
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
         history = history_of(asked.lines, embedder)
+        in_bulk = bulk(history.messages, embedder, Path(folder))
         try:
             with progress_bar("measuring", total) as bar:
                 for size in sizes(history, embedder, plan, Path(folder), bar.advance):
                     found.append(size)
-                    _write(asked, found, history.about, load)
+                    _write(asked, found, in_bulk, history.about, load)
         except KeyboardInterrupt as error:
             kept = f"what was measured is in {asked.out}" if asked.out and found else "nothing is kept"
             raise Interrupted(kept) from error
     if asked.plot:
         plot(found, asked.plot, asked.yardstick)
     _print(found)
+    _print_bulk(in_bulk)
     if asked.yardstick:
         _print_ratios(found, asked.yardstick)
     click.echo(f"{history.about}, said again; {embedder.name}; load average {_plain(load)} at the start")
 
 
-def _write(asked: _Benchmark, found: Sequence[Size], about: str, load: float | None) -> None:
+def _write(asked: _Benchmark, found: Sequence[Size], in_bulk: Bulk, about: str, load: float | None) -> None:
     if asked.out is None:
         return
     made: dict[str, Any] = {
@@ -126,6 +129,7 @@ def _write(asked: _Benchmark, found: Sequence[Size], about: str, load: float | N
         "slope": slope(found),
         "yardstick": asked.yardstick,
         "slope_of_ratio": slope_of_ratio(found),
+        "bulk": asdict(in_bulk),
         "sizes": [asdict(one) for one in found],
     }
     asked.out.write_text(json_text(made) + "\n", encoding="utf-8")
@@ -165,6 +169,14 @@ def _print(found: Sequence[Size]) -> None:
         )
     print_rows(rows)
     click.echo(_BYTES_NOTE)
+
+
+def _print_bulk(one: Bulk) -> None:
+    """Print what is left of the embedder's own speed."""
+    click.echo(
+        f"\n{one.lines:,} lines taken in with their vectors: {one.taken_in:,.0f} a second, {one.share:.0%} of the "
+        f"{one.alone:,.0f} that the embedder alone makes of the same texts"
+    )
 
 
 def _print_ratios(found: Sequence[Size], yardstick: str) -> None:
