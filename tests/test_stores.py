@@ -585,6 +585,20 @@ def test_vectors_of_lines_that_are_gone_or_embedded_are_skipped(store):
     assert store.search(Scope("alice"), unit(1, 0), (), 9, 0).dense.tolist() == pytest.approx([1])
 
 
+def test_vectors_of_several_users_and_of_a_row_twice_are_stored_by_their_lines(store):
+    [mine, yours, also_mine] = [store.append(key, [said("one")])[0] for key in (KEY, OTHER, KEY)]
+    rows = [mine.row, 999, yours.row, mine.row, also_mine.row]
+    spans = [[(0, 1), (1, 3)], [(0, 3)], [(0, 3)], [(0, 3)], [(0, 2)]]
+    store.add_vectors(rows, spans, np.stack([unit(1, 0), unit(0, 1), unit(-1, 0), unit(1, 1), unit(0, -1), unit(3, 4)]))
+    assert [store.passage(mine.row, n) for n in (0, 1)] == [(0, 1), (1, 3)]
+    assert (store.passage(yours.row, 0), store.passage(also_mine.row, 0)) == ((0, 3), (0, 2))
+    found = store.search(Scope("alice"), unit(3, 4), (), 9, 0)
+    assert dict(zip(found.row.tolist(), found.dense, strict=True)) == pytest.approx(
+        {mine.row: 4 / 5, also_mine.row: 1}, abs=0.01
+    )
+    assert store.search(Scope("bob"), unit(1, 1), (), 9, 0).dense.tolist() == pytest.approx([1], abs=0.01)
+
+
 def test_vectors_of_another_length_are_refused(store):
     lines = store.append(KEY, [said("one"), said("two")])
     embed(store, lines[:1], [unit(1, 0)])

@@ -1,11 +1,15 @@
 """Vectors in the file: which lines have none yet, how they are added and forgotten."""
 
+import json
+from collections import Counter
 from collections.abc import Sequence
+from itertools import count
 
 import apsw
 import numpy as np
 
 from backscroll.errors import NotFoundError, StoreError
+from backscroll.stores.connection import rows as rows_of
 from backscroll.stores.matrix import encode
 from backscroll.types import Vectors
 
@@ -26,24 +30,38 @@ def add(
         raise ValueError(f"{len(rows)} lines with {sum(map(len, passages))} passages got {len(vectors)} vectors")
     if len(vectors):
         _check_dimension(database, vectors.shape[1])
+    users = _pending(database, rows)
     stored = iter(encode(np.asarray(vectors)))
-    for row, spans in zip(rows, passages, strict=True):
+    counts: dict[int, int] = {}  # row -> how many
+    added: list[tuple[int, int, int, int, int, bytes]] = []
+    for row, spans in zip(map(int, rows), passages, strict=True):
         own = [next(stored) for _ in spans]
-        user_id = database.execute("SELECT user_id FROM lines WHERE row = ? AND passages IS NULL", (int(row),)).get
-        if user_id is None:
-            continue
-        database.execute("UPDATE lines SET passages = ? WHERE row = ?", (len(own), int(row)))
-        number = database.execute(
-            "UPDATE users SET next_vector = next_vector + ? WHERE user_id = ? RETURNING next_vector",
-            (len(own), user_id),
-        ).get - len(own)
-        database.executemany(
-            "INSERT INTO vectors (user_id, number, row, passage, start, stop, vector) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            [
-                (user_id, number + passage, int(row), passage, int(start), int(stop), vector)
-                for passage, ((start, stop), vector) in enumerate(zip(spans, own, strict=True))
-            ],
-        )
+        if row in users and row not in counts:
+            counts[row] = len(own)
+            placed = enumerate(zip(spans, own, strict=True))
+            added += [
+                (users[row], row, passage, int(start), int(stop), one) for passage, ((start, stop), one) in placed
+            ]
+    each = Counter(user_id for user_id, *_ in added)
+    numbers = {user_id: count(_first_number(database, user_id, total)) for user_id, total in each.items()}
+    database.executemany("UPDATE lines SET passages = ? WHERE row = ?", [(total, row) for row, total in counts.items()])
+    database.executemany(
+        "INSERT INTO vectors (user_id, number, row, passage, start, stop, vector) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [(user_id, next(numbers[user_id]), *vector) for user_id, *vector in added],
+    )
+
+
+def _pending(database: apsw.Connection, rows: Sequence[int]) -> dict[int, int]:
+    """Those of the lines that are there and have no vectors, each with its user."""
+    asked = json.dumps([int(row) for row in rows])
+    query = "SELECT row, user_id FROM lines WHERE row IN (SELECT value FROM json_each(?)) AND passages IS NULL"
+    return dict(rows_of(database, query, (asked,)))
+
+
+def _first_number(database: apsw.Connection, user_id: int, total: int) -> int:
+    """Give the user's next vectors their numbers."""
+    query = "UPDATE users SET next_vector = next_vector + ? WHERE user_id = ? RETURNING next_vector"
+    return int(database.execute(query, (total, user_id)).get) - total
 
 
 def _check_dimension(database: apsw.Connection, dimension: int) -> None:
