@@ -6,7 +6,13 @@ Run on a quiet machine, from the project's folder:
 
 Three processes on this machine alone, over loopback: a scripted upstream that answers after a set time and says how
 long it took; the server, on a new file; and the chats, which resend their whole history at each turn, half of them
-streamed. First many chats at once (nothing may be lost, nothing mixed between users), then a few (what is added).
+streamed. First many chats at once (nothing may be lost, nothing mixed between users), then a few (what is added), in
+three ways, none of them with a pause between an answer and the next turn:
+
+    in step    all begin at once, and the upstream takes equally long for each: their turns come in the same
+               millisecond, and queue behind each other
+    spread     each begins a little later than the one before, all within the upstream's time
+    alone      one chat: a turn's own work, without a queue
 
     added      a turn's time for the client, less the upstream's own
     late       how much later than it asked the event loop wakes a task that sleeps 10 ms, over and over: whatever keeps
@@ -174,11 +180,20 @@ async def send(writer: asyncio.StreamWriter, status: int, kind: str, parts: Sequ
 # the chats
 
 
-async def chats(url: str, first: int, count: int, turns: int) -> None:
-    """Let some chats go on at once; says on stdout what was added to each turn, and what went wrong."""
+async def chats(url: str, first: int, count: int, turns: int, spread_seconds: float) -> None:
+    """Let some chats go on at once; says on stdout what was added to each turn, and what went wrong.
+
+    Args:
+        spread_seconds: within which they begin, one after the other.
+    """
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=count)
     async with httpx.AsyncClient(limits=limits, timeout=TIMEOUT_SECONDS) as client:
-        done = await asyncio.gather(*(chat(client, url, number, turns) for number in range(first, first + count)))
+
+        async def begun_later(place: int) -> tuple[list[float], list[str]]:
+            await asyncio.sleep(spread_seconds * place / count)
+            return await chat(client, url, first + place, turns)
+
+        done = await asyncio.gather(*map(begun_later, range(count)))
     added = [seconds for one in done for seconds in one[0]]
     print(json.dumps({"added": added, "errors": [error for one in done for error in one[1]]}))
 
@@ -211,9 +226,9 @@ def streamed(text: str) -> str:
 # all of it
 
 
-def load(url: str, first: int, count: int, turns: int) -> dict[str, Any]:
+def load(url: str, first: int, count: int, turns: int, spread_seconds: float = 0.0) -> dict[str, Any]:
     """Run chats in a process of their own."""
-    command = [sys.executable, __file__, "chats", url, str(first), str(count), str(turns)]
+    command = [sys.executable, __file__, "chats", url, *map(str, (first, count, turns, spread_seconds))]
     run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=1800)
     return json.loads(run.stdout)
 
@@ -237,6 +252,15 @@ def lost(db: str, counts: Sequence[tuple[int, int, int]]) -> list[str]:
 def milliseconds(seconds: Sequence[float]) -> dict[str, float]:
     found = {f"p{p}": round(1000 * float(np.percentile(seconds, p)), 1) for p in (50, 95, 99)}
     return {**found, "max": round(1000 * max(seconds), 1)}
+
+
+def ways(options: argparse.Namespace) -> dict[str, tuple[tuple[int, int, int], float]]:
+    """How a few chats go on: (first number, how many, turns), and the seconds within which they begin."""
+    return {
+        "in step": ((5000, options.few, options.few_turns), 0.0),
+        "spread": ((6000, options.few, options.few_turns), options.upstream_seconds),
+        "alone": ((7000, 1, options.few_turns), 0.0),
+    }
 
 
 def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
@@ -263,9 +287,9 @@ def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
             many = load(url, 0, options.chats, options.turns)
             seconds = time.perf_counter() - began
             cpu = time.process_time() - cpu
-            few = load(url, 5000, options.few, options.few_turns)
+            few = {way: load(url, *part, spread) for way, (part, spread) in ways(options).items()}
             late, own = milliseconds(running.late), milliseconds(running.selector.cpu)
-        parts = [(0, options.chats, options.turns), (5000, options.few, options.few_turns)]
+        parts = [(0, options.chats, options.turns), *(part for part, _ in ways(options).values())]
         return {
             "chats": options.chats,
             "turns": len(many["added"]),
@@ -273,10 +297,10 @@ def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
             "cpu_ms_a_turn": round(1000 * cpu / len(many["added"]), 1),
             "added_ms": milliseconds(many["added"]),
             "few": options.few,
-            "few_added_ms": milliseconds(few["added"]),
+            "few_added_ms": {way: milliseconds(found["added"]) for way, found in few.items()},
             "loop_late_ms": late,
             "loop_cpu_ms": own,
-            "errors": many["errors"] + few["errors"],
+            "errors": many["errors"] + [error for found in few.values() for error in found["errors"]],
             "lost": lost(db, parts),
         }
     finally:
@@ -293,7 +317,7 @@ def main() -> None:
         asyncio.run(upstream(float(sys.argv[2])))
         return
     if sys.argv[1:2] == ["chats"]:
-        asyncio.run(chats(sys.argv[2], *map(int, sys.argv[3:6])))
+        asyncio.run(chats(sys.argv[2], *map(int, sys.argv[3:6]), float(sys.argv[6])))
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--chats", type=int, default=200)
@@ -316,8 +340,8 @@ def main() -> None:
             f"{found['cpu_ms_a_turn']:g} ms of the server's CPU each"
         ),
         f"  added, ms        {shown(found['added_ms'])}",
-        f"{found['few']} chats at once",
-        f"  added, ms        {shown(found['few_added_ms'])}",
+        f"{found['few']} chats at once, or one alone: added, ms",
+        *(f"  {way:<16} {shown(added)}" for way, added in found["few_added_ms"].items()),
         "event loop",
         f"  late, ms         {shown(found['loop_late_ms'])}",
         f"  its own CPU, ms  {shown(found['loop_cpu_ms'])}",
