@@ -364,6 +364,14 @@ def test_many_answers_at_once_are_read_and_their_connections_are_used_again():
     asyncio.run(run())
 
 
+def test_a_reply_is_embedded_though_nobody_asks_again(url, memory):
+    ask(url, [user("Where is the key?")])
+    until = time.monotonic() + 20
+    while memory.store.unembedded_count(None) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert memory.store.unembedded_count(None) == 0
+
+
 def repeats_the_last_paragraph(handler: openai_server.Handler, body: openai_server.Body) -> None:
     """Say again what was asked last: prompts that wait for an answer stand in one message."""
     says("You said: " + body["messages"][-1]["content"].rpartition("\n\n")[2])(handler, body)

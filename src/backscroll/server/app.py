@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
-from anyio import CapacityLimiter, to_thread
+from anyio import to_thread
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -27,12 +27,12 @@ from backscroll.server.proxy import proxy
 from backscroll.server.rest import api
 from backscroll.server.settings import ServerSettings, read_settings
 from backscroll.server.tenants import Tenants
+from backscroll.server.threads import Threads
 from backscroll.server.turn import Order
 from backscroll.server.upstream import Upstream
 
 PAGE = Path(__file__).parent / "page"
 _CLOSING_SECONDS = 5.0  # for what is being embedded: what is not waits for the next context
-_MAX_WAITING = 64  # threads that wait for a language model
 
 
 def create_app(memory: Memory | None = None, settings: ServerSettings | None = None) -> FastAPI:
@@ -57,8 +57,7 @@ def create_app(memory: Memory | None = None, settings: ServerSettings | None = N
     app.state.observer = Observer()
     app.state.background = Background()
     app.state.order = Order()
-    app.state.waiting = waiting = CapacityLimiter(_MAX_WAITING)
-    app.state.threads_for = lambda preset: waiting if app.state.tenants.asks_model(preset) else None
+    app.state.threads = Threads(told.threads)
     app.add_exception_handler(BackscrollError, answer_error)
     app.add_exception_handler(RefusedError, answer_refused)
     app.add_exception_handler(RequestValidationError, _answer_invalid)

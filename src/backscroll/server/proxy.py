@@ -7,7 +7,8 @@ The reply is stored before the client sees its end, so that its next request fin
 
 import logging
 import re
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from urllib.parse import quote
 
@@ -24,6 +25,7 @@ from backscroll.memory import Memory
 from backscroll.server.gate import TENANT
 from backscroll.server.observing import Observer, answered_attributes, asked_attributes
 from backscroll.server.problems import RefusedError
+from backscroll.server.threads import Threads
 from backscroll.server.turn import (
     PRESET_HEADER,
     THREAD_HEADER,
@@ -40,6 +42,7 @@ from backscroll.wiring import taken_tokens
 TOKENS_HEADER = "x-backscroll-tokens"
 _DONE = re.compile(rb"(?:\A|[\r\n])data: ?\[DONE\]")  # a line of its own: a reply may quote it
 _DONE_BYTES = 13  # at most, with the end of the line before
+_EMBEDDED_SECONDS = 5.0  # at the latest after the reply, however many requests there are
 _REFUSALS = frozenset({400, 413, 422})  # with which servers say that there were too many tokens
 proxy = APIRouter(prefix="/v1", include_in_schema=False)
 _log = logging.getLogger(__name__)
@@ -59,8 +62,7 @@ async def chat_completions(request: Request) -> Response:
     upstream: Upstream = request.app.state.upstream
     upstream.check()
     raw = await request.body()
-    threads = request.app.state.threads_for(request.headers.get(PRESET_HEADER))
-    turn = await to_thread.run_sync(_begun, request, raw, limiter=threads)
+    turn = await _made(request.app.state, request.headers.get(PRESET_HEADER), partial(_begun, request, raw))
     model = turn.body.get("model")
     named = f"chat {model}" if isinstance(model, str) else "chat"
     asked = asked_attributes(model, upstream.base_url)
@@ -145,8 +147,7 @@ async def _answered(upstream: Upstream, turn: Turn, request: Request) -> tuple[T
     limit = taken_tokens((await _read(answer, upstream)).decode(errors="replace"))
     if limit is None:
         return turn, answer
-    threads = request.app.state.threads_for(turn.context.report.preset)
-    smaller = await to_thread.run_sync(shrink, turn, limit, limiter=threads)
+    smaller = await _made(request.app.state, turn.context.report.preset, partial(shrink, turn, limit))
     return smaller, await upstream.post("/chat/completions", smaller.sent, request.headers)
 
 
@@ -158,6 +159,12 @@ async def _read(answer: httpx.Response, upstream: Upstream) -> bytes:
         raise refused(error, upstream.base_url) from error
     finally:
         await answer.aclose()
+
+
+async def _made(state: State, preset: str | None, make: Callable[[], Turn]) -> Turn:
+    """A turn with its context."""
+    threads: Threads = state.threads
+    return await threads.context(make, state.tenants.asks_others(preset))
 
 
 def _begun(request: Request, raw: bytes) -> Turn:
@@ -178,13 +185,19 @@ def _keep(turn: Turn, raw: bytes, is_stream: bool, state: State) -> None:
             reply = reply_in(raw, is_stream)
             stage.note(answered_attributes(reply))
             observer.replies.labels(end_turn(turn, reply)).inc()
-        embed_pending = partial(turn.thread.append, ())
-        background.ask((id(turn.thread.memory), turn.thread.key.user), embed_pending)
+        embed = partial(_embed, turn, state.threads, time.monotonic() + _EMBEDDED_SECONDS)
+        background.ask((id(turn.thread.memory), turn.thread.key.user), embed)
     except Exception as error:  # noqa: BLE001 - also a bug's: it costs the line, not the answer
         observer.replies.labels("lost").inc()
         _log.error(
             "a reply could not be stored: %s", error if isinstance(error, BackscrollError) else type(error).__name__
         )
+
+
+def _embed(turn: Turn, threads: Threads, until: float) -> None:
+    """Embed what a user has stored, when no request waits for its context, or it is time."""
+    threads.quiet.wait(max(0.0, until - time.monotonic()))
+    turn.thread.append(())
 
 
 def _named(turn: Turn) -> dict[str, str]:

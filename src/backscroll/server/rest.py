@@ -227,7 +227,9 @@ async def context(
         )
         return context_shape(found)
 
-    return await to_thread.run_sync(made, limiter=request.app.state.threads_for(asked.preset))
+    state = request.app.state
+    shaped: shapes.ContextShape = await state.threads.context(made, state.tenants.asks_others(asked.preset))
+    return shaped
 
 
 @api.post("/reply", response_model=shapes.TurnShape, responses={200: {"content": {"text/event-stream": {}}}})
@@ -245,7 +247,7 @@ async def reply(
         now=asked.now,
         scope=asked.scope,
     )
-    waiting = request.app.state.waiting  # threads of their own: a model that is slow must not stop what needs none
+    waiting = request.app.state.threads.waiting  # a model that is slow must not stop what needs none
     if asked.stream:
         return stream_reply(partial(ask, stream=True), waiting)
     return turn_shape(await to_thread.run_sync(ask, limiter=waiting))

@@ -13,6 +13,7 @@ from backscroll.settings import BY_MODEL, PRESETS
 from backscroll.wiring import open_memory
 
 _MEMORY = ":memory:"
+_REMOTE = "remote:"  # how the names of embedders begin that are asked over HTTP
 
 
 class Tenants:
@@ -49,11 +50,11 @@ class Tenants:
         path = Path(self._settings.db)
         return str(path.with_name(f"{path.stem}.{tenant}{path.suffix}"))
 
-    def asks_model(self, preset: str | None) -> bool:
-        """Whether a context by a preset, or by the tenants' own for None, waits for a language model."""
+    def asks_others(self, preset: str | None) -> bool:
+        """Whether a context by a preset, or by the tenants' own for None, waits for a model on another machine."""
         memory = self._open.get(DEFAULT_TENANT) or self.memory()  # open since the start: nothing is waited for
         settings = PRESETS.get(preset or "", memory.settings)
-        return settings.contextualizer in BY_MODEL
+        return settings.contextualizer in BY_MODEL or memory.embedder.name.startswith(_REMOTE)
 
     def opened(self) -> list[Memory]:
         """The memories that are open now."""

@@ -1,0 +1,53 @@
+"""In which threads a request's work is done, and when nobody waits for any.
+
+Contexts are made as many at once as there are cores: they do nothing but compute, and more of them would only make the
+first one later. What waits for another machine has threads of its own. Knows nothing about what is done.
+"""
+
+import os
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from anyio import CapacityLimiter, to_thread
+
+_MAX_WAITING = 64  # threads that wait for a language model
+T = TypeVar("T")
+
+
+class Threads:
+    """The threads of one application, and how many requests want a context now. Used by its event loop alone.
+
+    Attributes:
+        waiting: for what waits for another machine.
+        quiet: whether no request waits for its context; anybody may wait for it.
+    """
+
+    def __init__(self, most: int) -> None:
+        """Take how many threads do the memory's work."""
+        self.waiting = CapacityLimiter(_MAX_WAITING)
+        self.quiet = threading.Event()
+        self.quiet.set()
+        self._computing = CapacityLimiter(min(most, _usable_cpus()))
+        self._wanted = 0
+
+    async def context(self, make: Callable[[], T], asks_others: bool) -> T:
+        """Do what makes a context, after those that came before.
+
+        Args:
+            asks_others: whether it waits for another machine meanwhile.
+        """
+        self._wanted += 1
+        self.quiet.clear()
+        try:
+            return await to_thread.run_sync(make, limiter=self.waiting if asks_others else self._computing)
+        finally:
+            self._wanted -= 1
+            if not self._wanted:
+                self.quiet.set()
+
+
+def _usable_cpus() -> int:
+    if hasattr(os, "sched_getaffinity"):  # a container or taskset may allow fewer than there are
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

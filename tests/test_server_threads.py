@@ -1,0 +1,51 @@
+"""The threads of the server: who waits for whom."""
+
+import asyncio
+import threading
+
+import pytest
+
+from backscroll.server.threads import Threads
+
+WAIT_SECONDS = 20
+
+
+def test_contexts_take_turns_in_the_order_of_asking():
+    done = []
+
+    async def ask() -> None:
+        threads = Threads(1)
+        await asyncio.gather(*(threads.context(lambda n=n: done.append(n), asks_others=False) for n in range(5)))
+
+    asyncio.run(ask())
+    assert done == list(range(5))
+
+
+def test_what_waits_for_another_machine_takes_no_place_of_what_computes():
+    may_answer = threading.Event()
+
+    async def ask() -> bool:
+        threads = Threads(1)
+        slow = [
+            asyncio.create_task(threads.context(lambda: may_answer.wait(WAIT_SECONDS), asks_others=True))
+            for _ in range(3)
+        ]
+        await threads.context(may_answer.set, asks_others=False)
+        return all(await asyncio.gather(*slow))
+
+    assert asyncio.run(ask())
+
+
+def test_it_is_quiet_while_no_context_is_wanted_also_after_one_that_failed():
+    threads = Threads(2)
+    assert threads.quiet.is_set()
+
+    def fail() -> None:
+        was_quiet.append(threads.quiet.is_set())
+        raise ValueError("no context")
+
+    was_quiet: list[bool] = []
+    with pytest.raises(ValueError, match="no context"):
+        asyncio.run(threads.context(fail, asks_others=False))
+    assert was_quiet == [False]
+    assert threads.quiet.is_set()
