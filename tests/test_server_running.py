@@ -1,6 +1,7 @@
 """`backscroll serve` as it is run: a process that is stopped by signals; its numbers, spans and logs."""
 
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -24,11 +25,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from backscroll.cli import main
+from backscroll.server.interpreter import COLLECTIONS, SWITCH_SECONDS
 from backscroll.server.logs import JSONFormatter
 from backscroll.wiring import open_memory
 from chats import user
 from openai_server import OpenAIServer, says, streams
-from serving import asking
+from serving import asking, served
 
 ROOT = Path(__file__).resolve().parents[1]
 SAID = "the-gate-code-is-4711"
@@ -292,6 +294,15 @@ def test_spans_tell_the_stages_by_the_genai_conventions_and_nothing_that_was_sai
     assert (spans["chat small"].kind, spans["keep"].kind) == (trace.SpanKind.CLIENT, trace.SpanKind.INTERNAL)
     assert spans["keep"].attributes["gen_ai.usage.input_tokens"] == 11
     assert SAID not in str([span.to_json() for span in spans.values()])
+
+
+def test_while_it_runs_threads_give_way_sooner_and_all_is_as_before_afterwards(memory):
+    before = sys.getswitchinterval(), gc.get_threshold(), gc.get_freeze_count()
+    with served(memory):
+        assert sys.getswitchinterval() == pytest.approx(SWITCH_SECONDS)
+        assert gc.get_threshold() == (*before[1][:2], COLLECTIONS)
+        assert gc.get_freeze_count() > 0
+    assert (sys.getswitchinterval(), gc.get_threshold(), gc.get_freeze_count()) == (*before[:2], 0)
 
 
 def test_a_log_line_is_one_json_object():

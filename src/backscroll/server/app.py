@@ -1,6 +1,5 @@
 """The server's application: its routes, what every answer carries, and what is opened and closed with it."""
 
-import gc
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from backscroll.memory import Memory
 from backscroll.server.channels import Switchboard, answering, webhooks
 from backscroll.server.gate import Gate
 from backscroll.server.health import OPEN, health
+from backscroll.server.interpreter import responsive
 from backscroll.server.observing import Observed, Observer
 from backscroll.server.problems import RefusedError, answer_error, answer_refused, problem
 from backscroll.server.proxy import proxy
@@ -79,10 +79,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     to_thread.current_default_thread_limiter().total_tokens = app.state.settings.threads
     await to_thread.run_sync(app.state.tenants.memory)
     app.state.upstream = Upstream(app.state.settings)
-    gc.collect()
-    gc.freeze()  # a full collection walked what was loaded, 70 ms in which nothing else ran: now only what came since
-    async with _channels(app) as app.state.switchboards:
-        yield
+    with responsive():
+        async with _channels(app) as app.state.switchboards:
+            yield
     await app.state.upstream.close()
     await to_thread.run_sync(app.state.background.close, _CLOSING_SECONDS)
     await to_thread.run_sync(app.state.tenants.close)
