@@ -296,6 +296,15 @@ def test_spans_tell_the_stages_by_the_genai_conventions_and_nothing_that_was_sai
     assert SAID not in str([span.to_json() for span in spans.values()])
 
 
+def test_what_the_first_request_would_wait_for_is_made_ready_before(memory):
+    with served(memory) as server:
+        assert server.config.app.openapi_schema
+        until = time.monotonic() + 20
+        while not memory.store.setting(f"calibration {memory.embedder.name}") and time.monotonic() < until:
+            time.sleep(0.01)
+        assert memory.store.setting(f"calibration {memory.embedder.name}")
+
+
 def test_while_it_runs_threads_give_way_sooner_and_all_is_as_before_afterwards(memory):
     before = sys.getswitchinterval(), gc.get_threshold(), gc.get_freeze_count()
     with served(memory):

@@ -78,7 +78,9 @@ def create_app(memory: Memory | None = None, settings: ServerSettings | None = N
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     to_thread.current_default_thread_limiter().total_tokens = app.state.settings.threads
     await to_thread.run_sync(app.state.tenants.memory)
+    await to_thread.run_sync(app.openapi)  # with it the routes' models: the loop would stand still for them, .1 s
     app.state.upstream = Upstream(app.state.settings)
+    app.state.background.ask("warm", app.state.tenants.warm)
     with responsive():
         async with _channels(app) as app.state.switchboards:
             yield

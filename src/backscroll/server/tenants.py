@@ -3,6 +3,7 @@ and no mistake in either reaches another tenant's.
 """
 
 import threading
+import uuid
 from pathlib import Path
 
 from backscroll.errors import MessageError
@@ -13,6 +14,7 @@ from backscroll.settings import BY_MODEL, PRESETS
 from backscroll.wiring import open_memory
 
 _MEMORY = ":memory:"
+_QUESTION = "And when does it open there?"
 _REMOTE = "remote:"  # how the names of embedders begin that are asked over HTTP
 
 
@@ -55,6 +57,15 @@ class Tenants:
         memory = self._open.get(DEFAULT_TENANT) or self.memory()  # open since the start: nothing is waited for
         settings = PRESETS.get(preset or "", memory.settings)
         return settings.contextualizer in BY_MODEL or memory.embedder.name.startswith(_REMOTE)
+
+    def warm(self) -> None:
+        """Load what the first context would wait for, by one of nobody's, where that asks no other machine.
+
+        Raises: EmbedderError, StoreError.
+        """
+        if not self.asks_others(None):
+            nobody = uuid.uuid4().hex
+            self.memory().thread(nobody, nobody).context(_QUESTION, max_tokens=self._settings.max_tokens)
 
     def opened(self) -> list[Memory]:
         """The memories that are open now."""
