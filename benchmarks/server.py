@@ -2,7 +2,8 @@
 
 Run on a quiet machine, from the project's folder:
 
-    python benchmarks/server.py [--chats 200] [--turns 5] [--few 10] [--few-turns 20] [--embedder local] [--json]
+    python benchmarks/server.py [--chats 200] [--turns 5] [--few 10] [--few-turns 20] [--embedder local] [--workers 1] \
+        [--json]
 
 Three processes on this machine alone, over loopback: a scripted upstream that answers after a set time and says how
 long it took; the server, on a new file; and the chats, which resend their whole history at each turn, half of them
@@ -19,6 +20,9 @@ three ways, none of them with a pause between an answer and the next turn:
                it, its own work, a thread that holds Python's lock, or another process on the core
     own CPU    what the loop's own thread works between two waits
 
+The latter two and the CPU of a turn are measured where there is one worker, which then runs in this process; several
+are those of `backscroll serve --workers`.
+
 Every chat has a word of its own in all that it says. The upstream refuses what has another chat's word in it, and at
 the end the file must hold every line of every chat once, in order.
 """
@@ -27,6 +31,7 @@ the end the file must hold every line of every chat once, in order.
 import argparse
 import asyncio
 import json
+import os
 import re
 import selectors
 import subprocess
@@ -34,7 +39,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +124,28 @@ class Served:
             asked = time.perf_counter()
             await asyncio.sleep(SLEEP_SECONDS)
             self.late.append(time.perf_counter() - asked - SLEEP_SECONDS)
+
+
+@contextmanager
+def serve_workers(settings: ServerSettings) -> Iterator[None]:
+    """`backscroll serve` with its workers, until the block ends."""
+    command = [sys.executable, "-c", "from backscroll.cli import main; main()", "serve"]
+    run = subprocess.Popen(command, env={**os.environ, **settings.to_environment()})
+    try:
+        while not answers(f"http://{settings.host}:{settings.port}/readyz"):
+            assert run.poll() is None, "the server did not start"
+            time.sleep(0.1)
+        yield
+    finally:
+        run.terminate()
+        run.wait()
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(url).status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 # the scripted upstream
@@ -277,29 +305,33 @@ def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
             upstream_key_variable="",
             requests_per_minute=0,
             max_requests=2 * options.chats,
+            workers=options.workers,
+            log_level="warning",
         )
-        with Served(settings) as running:
+        with Served(settings) if options.workers == 1 else serve_workers(settings) as running:
             url = f"http://127.0.0.1:{options.port}"
             load(url, 9000, 2, 2)  # starting, and the first requests, load what is loaded once
-            running.late.clear()
-            running.selector.cpu.clear()
+            if running:
+                running.late.clear()
+                running.selector.cpu.clear()
             began, cpu = time.perf_counter(), time.process_time()
             many = load(url, 0, options.chats, options.turns)
             seconds = time.perf_counter() - began
             cpu = time.process_time() - cpu
             few = {way: load(url, *part, spread) for way, (part, spread) in ways(options).items()}
-            late, own = milliseconds(running.late), milliseconds(running.selector.cpu)
+            loop = (milliseconds(running.late), milliseconds(running.selector.cpu)) if running else None
         parts = [(0, options.chats, options.turns), *(part for part, _ in ways(options).values())]
         return {
+            "workers": options.workers,
             "chats": options.chats,
             "turns": len(many["added"]),
             "turns_a_second": round(len(many["added"]) / seconds, 1),
-            "cpu_ms_a_turn": round(1000 * cpu / len(many["added"]), 1),
+            "cpu_ms_a_turn": round(1000 * cpu / len(many["added"]), 1) if loop else None,
             "added_ms": milliseconds(many["added"]),
             "few": options.few,
             "few_added_ms": {way: milliseconds(found["added"]) for way, found in few.items()},
-            "loop_late_ms": late,
-            "loop_cpu_ms": own,
+            "loop_late_ms": loop and loop[0],
+            "loop_cpu_ms": loop and loop[1],
             "errors": many["errors"] + [error for found in few.values() for error in found["errors"]],
             "lost": lost(db, parts),
         }
@@ -310,6 +342,13 @@ def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
 
 def shown(values: dict[str, float]) -> str:
     return "  ".join(f"{name} {value:g}" for name, value in values.items())
+
+
+def loop_lines(found: dict[str, Any]) -> list[str]:
+    if found["workers"] > 1:
+        return [f"event loops of {found['workers']} workers: not measured"]
+    late, own = shown(found["loop_late_ms"]), shown(found["loop_cpu_ms"])
+    return ["event loop", f"  late, ms         {late}", f"  its own CPU, ms  {own}"]
 
 
 def main() -> None:
@@ -327,6 +366,7 @@ def main() -> None:
     parser.add_argument("--upstream-seconds", type=float, default=0.5)
     parser.add_argument("--embedder", default="local")
     parser.add_argument("--port", type=int, default=18790)
+    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -336,15 +376,13 @@ def main() -> None:
         return
     for text in (
         (
-            f"{found['chats']} chats at once: {found['turns']} turns, {found['turns_a_second']:g} a second, "
-            f"{found['cpu_ms_a_turn']:g} ms of the server's CPU each"
+            f"{found['chats']} chats at once: {found['turns']} turns, {found['turns_a_second']:g} a second"
+            + (f", {found['cpu_ms_a_turn']:g} ms of the server's CPU each" if found["cpu_ms_a_turn"] else "")
         ),
         f"  added, ms        {shown(found['added_ms'])}",
         f"{found['few']} chats at once, or one alone: added, ms",
         *(f"  {way:<16} {shown(added)}" for way, added in found["few_added_ms"].items()),
-        "event loop",
-        f"  late, ms         {shown(found['loop_late_ms'])}",
-        f"  its own CPU, ms  {shown(found['loop_cpu_ms'])}",
+        *loop_lines(found),
         f"errors: {len(found['errors'])}; not as they were said: {len(found['lost'])}",
         *found["errors"][:5],
         *found["lost"][:5],
