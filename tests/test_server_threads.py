@@ -36,6 +36,18 @@ def test_what_waits_for_another_machine_takes_no_place_of_what_computes():
     assert asyncio.run(ask())
 
 
+def test_a_slow_context_does_not_stop_the_next_however_many_workers_share_the_cores():
+    may_answer = threading.Event()
+
+    async def ask() -> bool:
+        threads = Threads(4, workers=1000)
+        slow = asyncio.create_task(threads.context(lambda: may_answer.wait(WAIT_SECONDS), asks_others=False))
+        await threads.context(may_answer.set, asks_others=False)
+        return await slow
+
+    assert asyncio.run(ask())
+
+
 def test_it_is_quiet_while_no_context_is_wanted_also_after_one_that_failed():
     threads = Threads(2)
     assert threads.quiet.is_set()

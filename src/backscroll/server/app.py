@@ -57,7 +57,7 @@ def create_app(memory: Memory | None = None, settings: ServerSettings | None = N
     app.state.observer = Observer()
     app.state.background = Background()
     app.state.order = Order()
-    app.state.threads = Threads(told.threads)
+    app.state.threads = Threads(told.threads, told.workers)
     app.add_exception_handler(BackscrollError, answer_error)
     app.add_exception_handler(RefusedError, answer_refused)
     app.add_exception_handler(RequestValidationError, _answer_invalid)

@@ -12,6 +12,7 @@ from typing import TypeVar
 from anyio import CapacityLimiter, to_thread
 
 _MAX_WAITING = 64  # threads that wait for a language model
+_LEAST = 2  # contexts at once: one that has much to embed first does not stop all others
 T = TypeVar("T")
 
 
@@ -23,12 +24,12 @@ class Threads:
         quiet: whether no request waits for its context; anybody may wait for it.
     """
 
-    def __init__(self, most: int) -> None:
-        """Take how many threads do the memory's work."""
+    def __init__(self, most: int, workers: int = 1) -> None:
+        """Take how many threads do the memory's work, and how many processes share the cores."""
         self.waiting = CapacityLimiter(_MAX_WAITING)
         self.quiet = threading.Event()
         self.quiet.set()
-        self._computing = CapacityLimiter(min(most, _usable_cpus()))
+        self._computing = CapacityLimiter(min(most, max(_LEAST, _usable_cpus() // workers)))
         self._wanted = 0
 
     async def context(self, make: Callable[[], T], asks_others: bool) -> T:
