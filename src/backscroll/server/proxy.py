@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from backscroll.background import Background
 from backscroll.errors import BackscrollError
-from backscroll.memory import Memory
+from backscroll.memory import Memory, Thread
 from backscroll.server.gate import TENANT
 from backscroll.server.observing import Observer, answered_attributes, asked_attributes
 from backscroll.server.problems import RefusedError
@@ -185,7 +185,7 @@ def _keep(turn: Turn, raw: bytes, is_stream: bool, state: State) -> None:
             reply = reply_in(raw, is_stream)
             stage.note(answered_attributes(reply))
             observer.replies.labels(end_turn(turn, reply)).inc()
-        embed = partial(_embed, turn, state.threads, time.monotonic() + _EMBEDDED_SECONDS)
+        embed = partial(_embed, turn.thread, state.threads, time.monotonic() + _EMBEDDED_SECONDS)
         background.ask((id(turn.thread.memory), turn.thread.key.user), embed)
     except Exception as error:  # noqa: BLE001 - also a bug's: it costs the line, not the answer
         observer.replies.labels("lost").inc()
@@ -194,10 +194,10 @@ def _keep(turn: Turn, raw: bytes, is_stream: bool, state: State) -> None:
         )
 
 
-def _embed(turn: Turn, threads: Threads, until: float) -> None:
+def _embed(thread: Thread, threads: Threads, until: float) -> None:
     """Embed what a user has stored, when no request waits for its context, or it is time."""
     threads.quiet.wait(max(0.0, until - time.monotonic()))
-    turn.thread.append(())
+    thread.append(())
 
 
 def _named(turn: Turn) -> dict[str, str]:
