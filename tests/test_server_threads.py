@@ -1,10 +1,11 @@
-"""The threads of the server: who waits for whom."""
+"""The threads of the server and its event loop: who waits for whom."""
 
 import asyncio
 import threading
 
 import pytest
 
+from backscroll.server.gate import Pace
 from backscroll.server.threads import Threads
 
 WAIT_SECONDS = 20
@@ -61,3 +62,33 @@ def test_it_is_quiet_while_no_context_is_wanted_also_after_one_that_failed():
         asyncio.run(threads.context(fail, asks_others=False))
     assert was_quiet == [False]
     assert threads.quiet.is_set()
+
+
+def test_a_few_requests_begin_in_each_step_of_the_loop_in_the_order_of_coming():
+    begun: list[int] = []
+    steps: list[int] = []
+
+    async def begin(pace: Pace, number: int) -> None:
+        await pace.place()
+        begun.append(number)
+
+    async def count_steps() -> None:
+        while len(begun) < 21:
+            before = len(begun)
+            await asyncio.sleep(0)
+            steps.append(len(begun) - before)
+
+    async def ask() -> None:
+        pace = Pace(4)
+        counting = asyncio.create_task(count_steps())
+        going = [asyncio.create_task(begin(pace, number)) for number in range(20)]
+        await asyncio.sleep(0)
+        going[10].cancel()
+        await asyncio.gather(*going, return_exceptions=True)
+        await begin(pace, 20)
+        await begin(pace, 21)
+        await counting
+
+    asyncio.run(ask())
+    assert begun == [number for number in range(22) if number != 10]
+    assert max(steps) <= 2 * 4  # those that waited, and those that came
