@@ -14,7 +14,7 @@ from backscroll.recall.gather import gather, spans_of, whole_units
 from backscroll.recall.neighbors import widen
 from backscroll.recall.relevance import DECAY_PER_TURN, relevance
 from backscroll.recall.search import best_first, search
-from backscroll.recall.threshold import leave_out, threshold
+from backscroll.recall.threshold import threshold
 from backscroll.settings import BY_MODEL, CONTEXTUALIZER_NAMES, PERCENTILES, Settings
 from backscroll.terms import terms
 from backscroll.types import Candidates, Query, Ranking, Scope, Span, ThreadKey
@@ -81,13 +81,6 @@ def test_a_neighbor_stays_only_within_two_positions_of_its_own_thread():
     )
     kept = threshold(Ranking(apart, columns.dense, np.arange(5)), 0.5, None, keep_words=True)
     assert kept.order.tolist() == [0, 1]
-
-
-@given(SCORES, st.sets(st.integers(95, 115)))
-def test_lines_that_are_in_the_context_are_left_out(scores, rows):
-    given_ranking = ranking([dense for dense, _ in scores])
-    left = leave_out(given_ranking, rows)
-    assert left.order.tolist() == [place for place in given_ranking.order if 100 + place not in rows]
 
 
 # neighbors
@@ -204,6 +197,34 @@ def test_the_dense_side_ranks_by_the_cosine_alone(memory):
     best = found.candidates.position[found.order][:3].tolist()
     assert best[0] in (14, 15)
     assert np.allclose(found.candidates.dense[found.order[:3]], np.sort(cosines)[::-1][:3], atol=0.02)  # int8 in store
+
+
+@pytest.mark.parametrize("fusion", ["hybrid", "dense"])
+def test_lines_that_are_in_the_context_are_left_out(memory, fusion):
+    lines = memory.thread("chat", user="alice").append(turns(20))
+    asked = query(memory, "What about item 7?")
+    whole, less = (search(memory.store, Scope("alice"), asked, fusion, shown) for shown in ((), (3, 15, 16, 999)))
+    assert len(whole.order) == len(lines)
+    assert set(whole.candidates.row[whole.order]) - set(less.candidates.row[less.order]) == {3, 15, 16}
+
+
+def test_a_prompt_that_is_stored_ranks_the_other_lines_as_one_that_is_not(memory):
+    memory.thread("old", user="alice").append(turns(30))
+    asked, scope = (
+        query(memory, "What did you say about item 7 and the vans, the depots and the drivers?"),
+        Scope("alice"),
+    )
+
+    def ranked(shown: tuple[int, ...] = ()) -> dict[int, float]:
+        found = search(memory.store, scope, asked, "hybrid", shown)
+        return {int(found.candidates.row[place]): float(found.score[place]) for place in found.order}
+
+    before = ranked()
+    memory.thread("new", user="alice").append(user(asked.text))
+    [stored] = memory.thread("new", user="alice").lines()
+    assert ranked((stored.row,)) == pytest.approx(before, rel=0.01)  # one line more, for BM25
+    best = max(before, key=lambda row: before[row])
+    assert ranked()[best] < 0.9 * before[best]  # where it is not told to be shown, nothing is as near as itself
 
 
 def test_a_question_that_names_its_speaker_prefers_her_lines(memory):

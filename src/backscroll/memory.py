@@ -35,7 +35,7 @@ from backscroll.recall.gather import gather, spans_of
 from backscroll.recall.neighbors import widen
 from backscroll.recall.relevance import relevance
 from backscroll.recall.search import search
-from backscroll.recall.threshold import leave_out, threshold
+from backscroll.recall.threshold import threshold
 from backscroll.reply import (
     ABANDONED,
     Exchange,
@@ -657,12 +657,14 @@ class Thread:
         asking_for = [self._query(one, asking.scope, days) for one in made.queries()]
         query, remarks = asking_for[0]
         least = self._least(query, settings)
-        shown = (*parts.anchors, *asking.frame.facts, *parts.window, *filter(None, asked.lines))
+        lines = (*parts.anchors, *asking.frame.facts, *parts.window, *filter(None, asked.lines))
+        shown = frozenset(line.row for line in lines)
         most = settings.buffer_blocks
         with self._store.one_state():
-            found = fuse([search(self._store, asking.scope, one, _fusion(one, settings)) for one, _ in asking_for])
-            outside = leave_out(found, (line.row for line in shown))
-            near = self._related(outside, query, least, settings, settings.recall_lines)
+            found = fuse(
+                [search(self._store, asking.scope, one, _fusion(one, settings), shown) for one, _ in asking_for]
+            )
+            near = self._related(found, query, least, settings, settings.recall_lines)
             spans = widen(spans_of(near, asked.at, _WORTH_READING * shares.space), *settings.neighbors)
             buffered, held_now = self._held(asked, settings)
             kept = relevance([span for span in buffered if _may_see(asking.scope, span)], spans, most)

@@ -14,8 +14,8 @@ How the weights were found, and what they give on each set of data: docs/LOG.md.
 Only this and embedding may ask others: the index is asked here. Knows nothing about budgets.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -55,7 +55,9 @@ WEIGHTS = Weights()
 
 
 @stage("search")
-def search(index: Index, scope: Scope, query: Query, fusion: Literal["hybrid", "dense"]) -> Ranking:
+def search(
+    index: Index, scope: Scope, query: Query, fusion: Literal["hybrid", "dense"], shown: Collection[int] = ()
+) -> Ranking:
     """Rank the lines of a scope.
 
     Args:
@@ -63,14 +65,17 @@ def search(index: Index, scope: Scope, query: Query, fusion: Literal["hybrid", "
         scope: which lines may be seen.
         query: with a vector, with terms, or with both.
         fusion: ``hybrid`` as above; ``dense`` by cosine alone.
+        shown: rows of lines that are in the context already. They are not in the running, and the best of the others
+            has the whole share: a prompt that is stored is nearest to itself.
 
-    Returns: all candidates, best first; lines of equal rank in the order of the thread.
+    Returns: all candidates but those, best first; lines of equal rank in the order of the thread.
     """
     if fusion == "dense":
         found = index.search(scope, query.vector, (), MAX_CANDIDATES, reach=0)
-        return _ranked(found, found.dense)
+        return _running(_ranked(found, found.dense), _are_among(found, shown))
     found, speakers = candidates(index, scope, query)
-    return rank(found, query, speakers)
+    is_shown = _are_among(found, shown)
+    return _running(rank(_silenced(found, is_shown), query, speakers), is_shown)
 
 
 def candidates(index: Index, scope: Scope, query: Query) -> tuple[Candidates, frozenset[str]]:
@@ -107,6 +112,19 @@ def best_first(score: Column) -> NDArray[np.int64]:
     keys = (~rising).astype(np.int64) << 32 | np.arange(len(score))
     keys.sort()
     return keys & 0xFFFFFFFF
+
+
+def _are_among(found: Candidates, rows: Collection[int]) -> NDArray[np.bool_]:
+    return np.isin(found.row, np.fromiter(rows, np.int64))
+
+
+def _silenced(found: Candidates, are: NDArray[np.bool_]) -> Candidates:
+    """The candidates, some of which are as if they had neither a vector nor a word."""
+    return replace(found, dense=np.where(are, 0, found.dense), lexical=np.where(are, 0, found.lexical))
+
+
+def _running(ranking: Ranking, are_out: NDArray[np.bool_]) -> Ranking:
+    return replace(ranking, order=ranking.order[~are_out[ranking.order]])
 
 
 def _named(speakers: tuple[str, ...], asked: tuple[str, ...]) -> frozenset[str]:

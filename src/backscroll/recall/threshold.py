@@ -3,8 +3,6 @@
 Knows nothing about where the minimum comes from; each embedder needs its own.
 """
 
-from collections.abc import Iterable
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -38,10 +36,3 @@ def _with_neighbors(found: Candidates, is_related: NDArray[np.bool_]) -> NDArray
         near[step:] |= close & is_related[:-step]
         near[:-step] |= close & is_related[step:]
     return near
-
-
-def leave_out(ranking: Ranking, rows: Iterable[int]) -> Ranking:
-    """The ranking without lines that are in the context already."""
-    is_out = np.isin(ranking.candidates.row, list(rows))
-    order = ranking.order[~is_out[ranking.order]]
-    return Ranking(candidates=ranking.candidates, score=ranking.score, order=order)
