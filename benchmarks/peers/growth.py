@@ -176,6 +176,7 @@ def main() -> None:
         need_plot()
     systems = [name for name in asked.systems.split(",") if name]
     need_environments(systems)
+    asked.out.parent.mkdir(parents=True, exist_ok=True)  # before the work, not after it
     conversations = read_conversations(asked.lines)
     questions = [one.text for one in read_questions(asked.questions, conversations).asked[: asked.count]]
     found = [one for conversation in conversations.values() for own in conversation.threads.values() for one in own]
