@@ -1,11 +1,18 @@
 """The threads of the server and its event loop: who waits for whom."""
 
 import asyncio
+import gc
+import sys
 import threading
+import time
+from contextlib import ExitStack
 
 import pytest
 
+import backscroll
 from backscroll.server.gate import Pace
+from backscroll.server.interpreter import COLLECTIONS, SWITCH_SECONDS, responsive
+from backscroll.server.proxy import _embed
 from backscroll.server.threads import Threads
 
 WAIT_SECONDS = 20
@@ -92,3 +99,39 @@ def test_a_few_requests_begin_in_each_step_of_the_loop_in_the_order_of_coming():
     asyncio.run(ask())
     assert begun == [number for number in range(22) if number != 10]
     assert max(steps) <= 2 * 4  # those that waited, and those that came
+
+
+def test_a_reply_is_embedded_when_nobody_waits_for_a_context_or_it_is_time():
+    with backscroll.open(":memory:", embedder="hashing") as memory:
+        thread, threads = memory.thread("chat"), Threads(1)
+
+        def pending() -> int:
+            return memory.store.unembedded_count(thread.key.user)
+
+        threads.quiet.clear()
+        thread.append({"role": "assistant", "content": "Noted."}, embed=False)
+        waiting = threading.Thread(target=_embed, args=(thread, threads, time.monotonic() + WAIT_SECONDS))
+        waiting.start()
+        waiting.join(0.2)
+        assert (waiting.is_alive(), pending()) == (True, 1)
+        threads.quiet.set()
+        waiting.join(WAIT_SECONDS)
+        assert pending() == 0
+        threads.quiet.clear()
+        thread.append({"role": "assistant", "content": "And that."}, embed=False)
+        _embed(thread, threads, time.monotonic())
+        assert pending() == 0
+
+
+@pytest.mark.parametrize("first_ends_first", [True, False])
+def test_of_several_servers_in_a_process_the_last_puts_python_back(first_ends_first):
+    before = sys.getswitchinterval(), gc.get_threshold(), gc.get_freeze_count()
+    servers = ExitStack(), ExitStack()
+    for server in servers:
+        server.enter_context(responsive())
+    first, last = servers if first_ends_first else servers[::-1]
+    first.close()
+    assert sys.getswitchinterval() == pytest.approx(SWITCH_SECONDS)
+    assert gc.get_threshold()[2] == COLLECTIONS
+    last.close()
+    assert (sys.getswitchinterval(), gc.get_threshold(), gc.get_freeze_count()) == before

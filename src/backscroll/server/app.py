@@ -85,6 +85,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with _channels(app) as app.state.switchboards:
             yield
     await app.state.upstream.close()
+    app.state.threads.quiet.set()  # what is still to be embedded waits for nobody now
     await to_thread.run_sync(app.state.background.close, _CLOSING_SECONDS)
     await to_thread.run_sync(app.state.tenants.close)
 

@@ -2,6 +2,7 @@
 
 import gc
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,17 +13,44 @@ SWITCH_SECONDS = 0.0005
 COLLECTIONS = 100
 
 
+class _Interpreter:
+    """This process's Python, for as many servers as run in it: the first sets it, the last puts it back."""
+
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._servers = 0
+        self._before = (sys.getswitchinterval(), gc.get_threshold(), gc.get_freeze_count())
+
+    def enter(self) -> None:
+        with self._changing:
+            self._servers += 1
+            if self._servers == 1:
+                thresholds = gc.get_threshold()
+                self._before = sys.getswitchinterval(), thresholds, gc.get_freeze_count()
+                gc.collect()
+                gc.freeze()
+                sys.setswitchinterval(SWITCH_SECONDS)
+                gc.set_threshold(*thresholds[:2], COLLECTIONS)
+
+    def leave(self) -> None:
+        with self._changing:
+            self._servers -= 1
+            if self._servers == 0:
+                switch_seconds, thresholds, frozen = self._before
+                gc.set_threshold(*thresholds)
+                sys.setswitchinterval(switch_seconds)
+                if not frozen:  # else there is what the program around it froze
+                    gc.unfreeze()
+
+
+_INTERPRETER = _Interpreter()
+
+
 @contextmanager
 def responsive() -> Iterator[None]:
     """Until it ends, threads give way soon, and full collections are rare and leave out what is loaded by now."""
-    before, thresholds = sys.getswitchinterval(), gc.get_threshold()
-    gc.collect()
-    gc.freeze()
-    sys.setswitchinterval(SWITCH_SECONDS)
-    gc.set_threshold(*thresholds[:2], COLLECTIONS)
+    _INTERPRETER.enter()
     try:
         yield
     finally:
-        gc.set_threshold(*thresholds)
-        sys.setswitchinterval(before)
-        gc.unfreeze()
+        _INTERPRETER.leave()
