@@ -1,7 +1,5 @@
 """What stands first in every context."""
 
-import dataclasses
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,8 +12,8 @@ CHAT = [system("a"), {"role": "developer", "content": "b"}, user("c"), assistant
 
 def replacing(line: Line, times: int) -> Line:
     """The line as a system prompt that was sent anew."""
-    message = dataclasses.replace(line.message, metadata={REPLACES_SYSTEM: times})
-    return dataclasses.replace(line, message=message, pinned=True)
+    message = line.message._replace(metadata={REPLACES_SYSTEM: times})
+    return line._replace(message=message, pinned=True)
 
 
 def texts(lines) -> list[str]:
