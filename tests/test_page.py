@@ -582,6 +582,9 @@ def test_the_figures_over_the_chat_are_those_of_the_replies(visit, url):
         str(sent[-1]),
     ]
     assert page.locator("#time svg.chart").count() == 2
+    write(page, "And the flour?")
+    expect(table.locator("tbody tr")).to_have_count(len(turns) + 1)
+    expect(table).to_be_visible()  # drawn anew, and open as it was
 
 
 def test_without_a_model_the_page_looks_and_says_how_to_connect_one(chromium, stores, tmp_path):

@@ -41,6 +41,7 @@ export async function drawTime(user, thread, signal) {
   }
   const sent = turns.filter((turn) => turn.tokens_sent !== null);
   const waits = turns.filter((turn) => turn.latency_ms !== null);
+  const open = [...place.querySelectorAll("details")].map((details) => details.open); // drawn anew behind every reply
   fill(place, ...figures(sent, waits, turns),
     chart({ title: "Tokens: sent, and of the full history", unit: "tokens", series: [
       { name: "full history", part: "full", isArea: true, points: thinned(turns.map((turn) => [turn.position, turn.tokens_full])) },
@@ -50,6 +51,7 @@ export async function drawTime(user, thread, signal) {
       { name: "latency, milliseconds", part: "latency", isDots: true, points: thinned(waits.map((turn) => [turn.position, turn.latency_ms])) },
     ] }),
     !sent.length && make("p", { class: "notice" }, "These lines were stored without a reply made here, so nothing is known of what was sent for them."));
+  [...place.querySelectorAll("details")].forEach((details, number) => { details.open = open[number] ?? false; });
 }
 
 function figures(sent, waits, turns) {
