@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from backscroll.cores import usable_cores
 from backscroll.embedders.model_files import MODEL, TOKENIZER, WEIGHTS, find_model
 from backscroll.embedders.quicker import Quicker
 from backscroll.errors import EmbedderError
@@ -75,7 +76,7 @@ class LocalEmbedder:
         if threads is not None and threads < 1:
             raise EmbedderError(f"threads is {threads}: it must be at least 1")
         self.folder = find_model(path)
-        self.threads = threads or _usable_cpus()
+        self.threads = threads or usable_cores()
         self._loaded: _Model | None = None
         self._loading = threading.Lock()
         self._asker = threading.get_ident()
@@ -167,12 +168,6 @@ class _Model:
         embeddings = self.words[ids] + self.positions[: len(ids)]  # (tokens, 384)
         vector: Vectors = session.run(["vector"], {"embeddings": embeddings[np.newaxis]})[0]  # (1, 384)
         return vector
-
-
-def _usable_cpus() -> int:
-    if hasattr(os, "sched_getaffinity"):  # a container or taskset may allow fewer than there are
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _load(folder: Path, threads: int) -> _Model:

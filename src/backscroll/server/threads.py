@@ -4,12 +4,13 @@ Contexts are made as many at once as there are cores: they do nothing but comput
 first one later. What waits for another machine has threads of its own. Knows nothing about what is done.
 """
 
-import os
 import threading
 from collections.abc import Callable
 from typing import TypeVar
 
 from anyio import CapacityLimiter, to_thread
+
+from backscroll.cores import usable_cores
 
 _MAX_WAITING = 64  # threads that wait for a language model
 _LEAST = 2  # contexts at once: one that has much to embed first does not stop all others
@@ -29,7 +30,7 @@ class Threads:
         self.waiting = CapacityLimiter(_MAX_WAITING)
         self.quiet = threading.Event()
         self.quiet.set()
-        self._computing = CapacityLimiter(min(most, max(_LEAST, _usable_cpus() // workers)))
+        self._computing = CapacityLimiter(min(most, max(_LEAST, usable_cores() // workers)))
         self._wanted = 0
 
     async def context(self, make: Callable[[], T], asks_others: bool) -> T:
@@ -46,9 +47,3 @@ class Threads:
             self._wanted -= 1
             if not self._wanted:
                 self.quiet.set()
-
-
-def _usable_cpus() -> int:
-    if hasattr(os, "sched_getaffinity"):  # a container or taskset may allow fewer than there are
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

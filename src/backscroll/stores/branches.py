@@ -13,7 +13,7 @@ from typing import NamedTuple
 import apsw
 
 from backscroll.errors import MessageError, NotFoundError
-from backscroll.stores.connection import rows
+from backscroll.stores.connection import listed, rows
 from backscroll.types import ThreadKey, own_path
 
 OPEN_END = 2**62  # behind every position
@@ -93,7 +93,7 @@ def find_unbranched(database: apsw.Connection, user_id: int, names: Collection[s
         "SELECT name, thread_id, next_position, next_offset FROM threads WHERE thread_id = head_id AND user_id = ? "
         "AND name IN (SELECT value FROM json_each(?))"
     )
-    found = rows(database, query, (user_id, json.dumps(list(names), ensure_ascii=False)))
+    found = rows(database, query, (user_id, listed(names)))
     return {name: _unbranched(user_id, thread_id, name, *following) for name, thread_id, *following in found}
 
 

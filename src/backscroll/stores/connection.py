@@ -3,9 +3,10 @@
 Several threads take turns on one connection; several processes may have the file open. Knows nothing about lines.
 """
 
+import json
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,11 @@ def store_errors(path: str) -> Iterator[None]:
 def rows(database: apsw.Connection, query: str, bindings: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
     """All rows of a query; the columns' types are those of the schema."""
     return database.execute(query, tuple(bindings)).fetchall()
+
+
+def listed(values: Iterable[int | str]) -> str:
+    """Values as one binding of ``IN (SELECT value FROM json_each(?))``: a statement is compiled once for any number."""
+    return json.dumps(list(values), ensure_ascii=False)
 
 
 class Connection:

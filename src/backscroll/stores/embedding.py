@@ -1,6 +1,5 @@
 """Vectors in the file: which lines have none yet, how they are added and forgotten."""
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from itertools import count
@@ -9,6 +8,7 @@ import apsw
 import numpy as np
 
 from backscroll.errors import NotFoundError, StoreError
+from backscroll.stores.connection import listed
 from backscroll.stores.connection import rows as rows_of
 from backscroll.stores.matrix import encode
 from backscroll.types import Vectors
@@ -53,9 +53,8 @@ def add(
 
 def _pending(database: apsw.Connection, rows: Sequence[int]) -> dict[int, int]:
     """Those of the lines that are there and have no vectors, each with its user."""
-    asked = json.dumps([int(row) for row in rows])
     query = "SELECT row, user_id FROM lines WHERE row IN (SELECT value FROM json_each(?)) AND passages IS NULL"
-    return dict(rows_of(database, query, (asked,)))
+    return dict(rows_of(database, query, (listed(map(int, rows)),)))
 
 
 def _first_number(database: apsw.Connection, user_id: int, total: int) -> int:

@@ -16,6 +16,7 @@ import apsw
 from backscroll.errors import MessageError
 from backscroll.fingerprint import fingerprint
 from backscroll.stores.branches import OPEN_END, Branch
+from backscroll.stores.connection import listed
 from backscroll.stores.text_index import pack
 from backscroll.terms import terms
 from backscroll.types import Line, Mark, Message, ThreadKey
@@ -185,7 +186,7 @@ def find(database: apsw.Connection, branch: Branch, ids: Sequence[str]) -> dict[
     if not ids:
         return {}
     where = "WHERE l.thread_id = ? AND l.id IN (SELECT value FROM json_each(?)) AND +l.position < ?"  # by id
-    asked = _json(ids)  # one text for any number of ids: a statement is compiled once
+    asked = listed(ids)
     found = [
         line for segment in branch.segments for line in _read(database, where, (segment.thread_id, asked, segment.stop))
     ]
@@ -232,7 +233,7 @@ def fetch(database: apsw.Connection, rows: Sequence[int]) -> list[Line]:
     """Lines by their rows, in the order asked; a row that is gone is skipped."""
     asked = [int(row) for row in rows]
     where = "WHERE l.row IN (SELECT value FROM json_each(?))"
-    found = {line.row: line for line in _read(database, where, (_json(asked),))}
+    found = {line.row: line for line in _read(database, where, (listed(asked),))}
     return [found[row] for row in asked if row in found]
 
 
