@@ -48,10 +48,8 @@ def gather(store: Lines, spans: Sequence[Span], ranking: Ranking, asked_at: int,
     """
     found = ranking.candidates
     best = ranking.order[: len(spans)]  # each span of this turn is of one of the best lines
-    rows, stands = (
-        found.row[best].tolist(),
-        zip(found.family[best].tolist(), found.position[best].tolist(), strict=True),
-    )
+    rows = found.row[best].tolist()
+    stands = zip(found.family[best].tolist(), found.position[best].tolist(), strict=True)
     row_of = {(*found.families[family], at): row for (family, at), row in zip(stands, rows, strict=True)}
     place_of = dict(zip(rows, best.tolist(), strict=True))
     asked = [row_of.get((one.user, one.family, one.first)) if one.first == one.last else None for one in spans]
