@@ -127,6 +127,30 @@ def test_the_order_is_anchors_summary_window_recalled_prompt():
     assert "[2026-05-01 other]" in last
 
 
+@pytest.mark.parametrize(
+    ("thread", "head"),
+    [
+        ("Summer trip to Norway", "[2026-05-01 Summer trip to Norway]"),
+        ("session_12", "[2026-05-01 session_12]"),
+        ("9b2e4c1a-53d7-4e0f-8a66-1c0d5e7f2b94", "[2026-05-01]"),
+        ("01JCZ3T9QZ6V8W2M4N5P7R9S1X", "[2026-05-01]"),
+    ],
+)
+def test_a_head_tells_a_thread_whose_name_is_short_in_tokens(thread, head):
+    old = lines_of([user("Van 7 is blue."), assistant("Noted.")], thread=thread)
+    given_parts = Parts(recalled=blocks_of(old), prompt=parse_messages([user("And van 7?")]))
+    made = assemble(given_parts, divide([], given_parts.prompt, frame(4000)), frame(4000))
+    assert made.messages[-1]["content"].splitlines()[2:5] == [head, "user: Van 7 is blue.", "assistant: Noted."]
+
+
+def test_two_threads_of_a_day_stand_under_heads_of_their_own_when_neither_is_named():
+    names = ["9b2e4c1a-53d7-4e0f-8a66-1c0d5e7f2b94", "1c0d5e7f-2b94-4e0f-8a66-9b2e4c1a53d7"]
+    old = [lines_of([user("Van 7 is blue.")], thread=name, first_row=row)[0] for row, name in enumerate(names, 1)]
+    given_parts = Parts(recalled=blocks_of(old), prompt=parse_messages([user("And van 7?")]))
+    made = assemble(given_parts, divide([], given_parts.prompt, frame(4000)), frame(4000))
+    assert made.messages[-1]["content"].splitlines()[2:6] == ["[2026-05-01]", "user: Van 7 is blue."] * 2
+
+
 def test_a_line_that_is_in_the_window_is_not_recalled_beside_it():
     own = lines_of(turns(4))
     asked = frame(4000)
