@@ -264,11 +264,16 @@ class Columns:
         groups = np.flatnonzero(mask[self.group_line.values])
         return self.passages_of(groups.astype(np.int32))[0]
 
-    def groups_of(self, passages: NDArray[np.int64] | None) -> NDArray[np.int64]:
-        """The group of each passage, or of all of them."""
-        numbers = np.arange(self.passages) if passages is None else passages
+    def groups_of(self, passages: NDArray[np.int64] | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The groups that some passages are of, or all are, and where those of each begin among them."""
         starts = self.group_start.values
-        return numbers if self.has_single_passages else np.searchsorted(starts, numbers, "right") - 1
+        if passages is None:
+            return np.arange(len(starts)), starts.astype(np.int64)
+        if self.has_single_passages:
+            return passages, np.arange(len(passages))
+        groups = np.searchsorted(starts, passages, "right") - 1
+        begins = np.flatnonzero(np.diff(groups, prepend=-1))  # a line's passages stand together
+        return groups[begins], begins
 
     def _stops(self, read_as: dict[int, int]) -> dict[int, int]:
         """For each thread, up to which position its own lines are on the path of its family."""

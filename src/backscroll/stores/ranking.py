@@ -211,13 +211,9 @@ def _nearest(columns: Columns, visible: Visible, cosines: _Cosines | None, max_l
         return np.empty(0, np.int64)
     among = cosines.near(None if visible.mask is None else columns.passages_in(visible.mask))
     similarities = cosines.of(among)
-    groups = columns.groups_of(among)
-    if columns.has_single_passages:
-        lines, best_of = columns.group_line.values[groups], similarities
-    else:
-        starts = np.flatnonzero(np.diff(groups, prepend=-1))  # a line's passages stand together
-        lines = columns.group_line.values[groups[starts]]
-        best_of = np.maximum.reduceat(similarities, starts) if len(starts) else similarities
+    groups, begins = columns.groups_of(among)
+    lines = columns.group_line.values[groups]
+    best_of = similarities if columns.has_single_passages else np.maximum.reduceat(similarities, begins)
     if np.any(lines[1:] < lines[:-1]):
         newest_last = np.argsort(lines)
         lines, best_of = lines[newest_last], best_of[newest_last]
