@@ -18,7 +18,7 @@ import backscroll
 from backscroll.cli import main
 from backscroll.evaluation.speed.bulk import bulk
 from backscroll.evaluation.speed.history import THREAD_LINES, History, history_of, said_again
-from backscroll.evaluation.speed.measure import Size, Times
+from backscroll.evaluation.speed.measure import Plan, Size, Times, sizes
 from backscroll.evaluation.speed.plot import plot, slope
 from backscroll.types import Message
 
@@ -147,6 +147,32 @@ def test_lines_in_bulk_are_compared_with_the_embedding_of_the_very_texts_that_th
     with backscroll.open(tmp_path / "bulk.db", embedder="hashing") as memory:
         assert memory.store.unembedded_count(None) == 0
         assert [info.lines for info in memory.threads("user")] == [LINES]
+
+
+def test_every_question_is_embedded_by_the_yardstick_once_and_in_the_order_of_the_contexts(tmp_path, history):
+    asked: list[str] = []
+
+    class Noting(backscroll.HashingEmbedder):
+        def embed(self, texts):
+            asked.extend(texts)
+            return super().embed(texts)
+
+    plan = Plan((40,), 0, 0, 30, 500, "hashing", yardstick=Noting(), pause_seconds=0.001)
+    [found] = sizes(history, backscroll.HashingEmbedder(), plan, tmp_path, lambda lines: None)
+    apart = [place for place, text in enumerate(asked) if text == "A first question."]
+    assert apart == [0, 26], "25 questions, then 5, each behind one that is not timed"
+    assert len(asked) == 32
+    assert found.yardstick.p50 > 0
+
+
+def test_the_pause_in_front_of_each_question_is_told(tmp_path, lines):
+    out = tmp_path / "figures.json"
+    told = run("--lines", lines, "--sizes", "60", *SMALL, "--pause", "0.002", "--json", out)
+    assert told.exit_code == 0, told.output
+    assert json.loads(out.read_text())["pause_seconds"] == 0.002
+    assert "; 0.002 s of rest in front of each question; " in told.output
+    assert "asked again and again" in run("--lines", lines, "--sizes", "60", *SMALL).output
+    assert run("--sizes", "60", "--pause", "-1").exit_code == 2
 
 
 def test_a_second_embedder_is_the_yardstick_of_each_size(tmp_path, lines):

@@ -49,6 +49,7 @@ class _Benchmark:
     max_tokens: int
     embedder: str
     yardstick: str | None
+    pause: float
     folder: Path | None
     out: Path | None
     plot: Path | None
@@ -72,6 +73,14 @@ class _Benchmark:
     help="Another embedder, measured in turns with the contexts: sentence-transformers, or as --embedder.",
 )
 @click.option(
+    "--pause",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    default=0.0,
+    show_default=True,
+    help="Of rest in front of each question, as in a chat.",
+)
+@click.option(
     "--folder",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="FOLDER",
@@ -93,7 +102,14 @@ def benchmark(asked: _Benchmark) -> None:
     embedder = shared_embedder(asked.embedder)
     yardstick = open_yardstick(asked.yardstick) if asked.yardstick else None
     plan = Plan(
-        asked.sizes, asked.users, asked.user_lines, asked.questions, asked.max_tokens, asked.embedder, yardstick
+        sizes=asked.sizes,
+        users=asked.users,
+        user_lines=asked.user_lines,
+        questions=asked.questions,
+        max_tokens=asked.max_tokens,
+        embedder=asked.embedder,
+        yardstick=yardstick,
+        pause_seconds=asked.pause,
     )
     total = max(plan.sizes) + plan.users * plan.user_lines
     found: list[Size] = []
@@ -114,7 +130,8 @@ def benchmark(asked: _Benchmark) -> None:
     _print_bulk(in_bulk)
     if asked.yardstick:
         _print_ratios(found, asked.yardstick)
-    click.echo(f"{history.about}, said again; {embedder.name}; load average {_plain(load)} at the start")
+    pause = f"{asked.pause:g} s of rest in front of each question" if asked.pause else "asked again and again"
+    click.echo(f"{history.about}, said again; {embedder.name}; {pause}; load average {_plain(load)} at the start")
 
 
 def _write(asked: _Benchmark, found: Sequence[Size], in_bulk: Bulk, about: str, load: float | None) -> None:
@@ -125,6 +142,7 @@ def _write(asked: _Benchmark, found: Sequence[Size], in_bulk: Bulk, about: str, 
         "history": about,
         "embedder": asked.embedder,
         "max_tokens": asked.max_tokens,
+        "pause_seconds": asked.pause,
         "load_average": load,
         "slope": slope(found),
         "yardstick": asked.yardstick,

@@ -27,7 +27,8 @@ _SINGLES = 50  # lines that are appended one by one
 _RECENT = 20  # lines of the thread that is asked in
 _PARTS = ("contextualize", "embed query", "search")
 _YARDSTICK = "yardstick"  # beside the stages
-_FIRST = 5  # questions that are embedded before any is timed
+_FIRST = "A first question."  # of each block, not timed
+_BLOCK = 25  # contexts in a row, then as many embeddings by the yardstick: each finds the caches as its own left them
 _REST_SECONDS = 0.02  # PyTorch's threads spin for some 6 ms behind a call, in which a context would wait for a core
 _MAX_FLOOR_LINES = 200_000  # exact search by numpy takes 1,536 bytes a line
 _FLOOR_K = 100
@@ -60,6 +61,7 @@ class Plan:
         questions: how many are asked at each size.
         embedder: the name that another process opens it by.
         yardstick: embeds the same questions, in turns with the contexts; None for no comparison.
+        pause_seconds: of rest in front of each question, as between the turns of a chat; 0 asks again and again.
     """
 
     sizes: tuple[int, ...]
@@ -69,6 +71,7 @@ class Plan:
     max_tokens: int
     embedder: str
     yardstick: Embedder | None = None
+    pause_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,7 @@ class Size:
         bytes_per_line: of the disk, of the first context's own memory, of the files that it maps.
         stages: every stage's median milliseconds.
         work: the same of the asking thread's own work, in which nobody else's takes part.
-        yardstick: one question embedded by the other embedder, between the contexts.
+        yardstick: one question embedded by the other embedder.
         ratios: the same parts as in contexts -> how many of it they take; empty without it.
     """
 
@@ -210,25 +213,29 @@ def _questions(history: History, count: int, seed: int) -> list[str]:
 def _asked(memory: Memory, user: str | None, questions: Sequence[str], plan: Plan, watch: Stopwatch) -> Stopwatch:
     """Time all stages of a context for each question, in a chat that has begun; of many users, each asks once."""
     asking = [memory.thread("asking", user or MANY.format(number % plan.users)) for number in range(len(questions))]
-    if plan.yardstick:
-        plan.yardstick.embed(questions[:_FIRST])
     for thread in asking[:1] if user else asking:
         if not thread.lines(0, 0):
             thread.append([{"role": ("user", "assistant")[n % 2], "content": f"Fine, {n}."} for n in range(_RECENT)])
-        thread.context("A first question.", max_tokens=plan.max_tokens)
-    with trace(watch):
-        for thread, question in zip(asking, questions, strict=True):
-            thread.context(question, max_tokens=plan.max_tokens)
-            if plan.yardstick:
-                _measure_yardstick(plan.yardstick, question, watch)
+        thread.context(_FIRST, max_tokens=plan.max_tokens)
+    for first in range(0, len(questions), _BLOCK):
+        block = slice(first, first + _BLOCK)
+        asking[first].context(_FIRST, max_tokens=plan.max_tokens)
+        with trace(watch):
+            for thread, question in zip(asking[block], questions[block], strict=True):
+                time.sleep(plan.pause_seconds)
+                thread.context(question, max_tokens=plan.max_tokens)
+        if plan.yardstick:
+            _measure_yardstick(plan.yardstick, questions[block], plan.pause_seconds, watch)
     return watch
 
 
-def _measure_yardstick(yardstick: Embedder, question: str, watch: Stopwatch) -> None:
-    """Embed the question that a context was just made for; both begin when the machine has come to rest."""
-    time.sleep(_REST_SECONDS)
-    with watch(_YARDSTICK):
-        yardstick.embed([question])
+def _measure_yardstick(yardstick: Embedder, questions: Sequence[str], pause_seconds: float, watch: Stopwatch) -> None:
+    """Embed the questions that contexts were just made for."""
+    yardstick.embed([_FIRST])
+    for question in questions:
+        time.sleep(pause_seconds)
+        with watch(_YARDSTICK):
+            yardstick.embed([question])
     time.sleep(_REST_SECONDS)
 
 
