@@ -29,6 +29,7 @@ from backscroll.embedders.recent import RecentEmbedder
 from backscroll.embedders.remote import RemoteEmbedder, Retry
 from backscroll.embedders.setup_model import FILES, setup_model
 from backscroll.errors import BackscrollError, EmbedderError, ModelNotFoundError, NotFoundError
+from backscroll.vectors import unit_rows
 from backscroll.wiring import open_memory
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -913,3 +914,66 @@ def test_no_server_and_no_folder_are_errors_of_ours(tmp_path):
 
 def test_the_hashes_are_those_of_the_model_that_the_tests_run(local):
     assert {name: hashlib.sha256((local.folder / name).read_bytes()).hexdigest() for name in FILES} == dict(FILES)
+
+
+# an embedder that somebody else wrote
+
+
+class Somebodys(HashingEmbedder):
+    """Gives what it is told to make of good vectors."""
+
+    def __init__(self, made) -> None:
+        super().__init__()
+        self.name = "somebody's"
+        self.made = made
+
+    def embed(self, texts):
+        return self.made(super().embed(texts))
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (lambda vectors: vectors[:-1], r"for \d+ texts an array of shape"),
+        (lambda vectors: vectors[0], r"for \d+ texts an array of shape \(256,\)"),
+        (lambda vectors: vectors * np.nan, "not finite"),
+        (lambda vectors: np.full_like(vectors, np.inf), "not finite"),
+        (lambda vectors: None, r"for \d+ texts"),
+        (lambda vectors: [["a", "b"] for _ in vectors], "'a'"),
+        (lambda vectors: [[1.0], [2.0, 3.0]], "shape"),
+    ],
+    ids=["a row less", "no rows", "nan", "infinite", "nothing", "words", "ragged"],
+)
+def test_what_is_no_vector_is_told_and_not_stored(tmp_path, caplog, made, told):
+    embedder = Somebodys(made)
+    with open_memory(tmp_path / "chat.db", embedder=embedder) as memory:
+        thread = memory.thread("van")
+        thread.append({"role": "user", "content": "The van is blue."})
+        assert memory.store.unembedded_count(None) == 1
+        assert "somebody's" in caplog.text, "the line is stored, and a warning is logged"
+        with pytest.raises(EmbedderError, match=f'the embedder "somebody\'s" gave no vectors: .*{told}'):
+            thread.context("Which color?", max_tokens=500)
+        embedder.made = lambda vectors: vectors
+        assert thread.recall("blue van")[0].line.message.text == "The van is blue."
+        embedder.made = made
+        with pytest.raises(EmbedderError, match=told):
+            thread.context("And which color is it?", max_tokens=500)
+
+
+def test_lists_and_longer_vectors_are_brought_to_length_one(tmp_path):
+    texts = ["The van is blue.", "The gate opens at six.", "Rita cooks on Mondays."]
+    found = []
+    for number, made in enumerate([lambda vectors: vectors, lambda vectors: (vectors * 7).tolist()]):
+        with open_memory(tmp_path / f"{number}.db", embedder=Somebodys(made)) as memory:
+            thread = memory.thread("van")
+            thread.append([{"role": "user", "content": text} for text in texts])
+            found.append([(hit.line.message.text, hit.similarity) for hit in thread.recall("the van")])
+    assert [text for text, _ in found[0]] == [text for text, _ in found[1]]
+    np.testing.assert_allclose([cosine for _, cosine in found[0]], [cosine for _, cosine in found[1]], atol=0.01)
+
+
+def test_unit_rows_stay_as_they_are_and_zeros_stay_zeros():
+    vectors = HashingEmbedder().embed(["The van is blue.", "Rita cooks."])
+    assert unit_rows(vectors, 2) is vectors
+    with_zeros = np.vstack([vectors * 3, np.zeros((1, vectors.shape[1]), np.float32)])
+    np.testing.assert_allclose(unit_rows(with_zeros, 3), np.vstack([vectors, with_zeros[2:]]), atol=1e-6)

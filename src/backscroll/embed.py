@@ -14,6 +14,7 @@ from backscroll.errors import EmbedderMismatchError
 from backscroll.protocols import Embedder, Index
 from backscroll.tracing import stage
 from backscroll.types import Line
+from backscroll.vectors import embedded
 
 BATCH_LINES = 256
 _WHOLE_BYTES, _PASSAGE_BYTES = 1000, 700  # about 250 and 175 tokens: what MiniLM sees at once is 256
@@ -39,7 +40,7 @@ def embed_pending(index: Index, embedder: Embedder, user: str | None, progress: 
         _claim(index, embedder)
         found = [passages(line.message.text) for line in pending]
         texts = [_said(line, start, end) for line, spans in zip(pending, found, strict=True) for start, end in spans]
-        index.add_vectors([line.row for line in pending], found, embedder.embed(texts))
+        index.add_vectors([line.row for line in pending], found, embedded(embedder, texts))
         done += len(pending)
         if progress:
             progress(len(pending))

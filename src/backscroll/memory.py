@@ -77,6 +77,7 @@ from backscroll.types import (
     Vector,
     own_path,
 )
+from backscroll.vectors import embedded
 from backscroll.window import WindowLimits, window
 
 Given = Mapping[str, Any] | Message | Iterable[Mapping[str, Any] | Message]
@@ -191,7 +192,7 @@ class Memory:
 
         May be interrupted: `embed` goes on where it stopped.
         """
-        self.embedder.embed([""])  # an embedder that cannot run must not cost the vectors that there are
+        embedded(self.embedder, [""])  # an embedder that cannot run must not cost the vectors that there are
         self.store.drop_vectors()
         self.store.put_setting("embedder", self.embedder.name)
         return self.embed(progress)
@@ -722,7 +723,7 @@ class Thread:
 
 @stage("embed query")
 def _embedded(embedder: Embedder, made: Contextualized) -> Vector:
-    return combine(embedder.embed([part.text for part in made.parts]), made)
+    return combine(embedded(embedder, [part.text for part in made.parts]), made)
 
 
 def _check_names(**given: object) -> None:

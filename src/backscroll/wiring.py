@@ -25,6 +25,7 @@ from backscroll.settings import BY_MODEL, Settings, open_preset
 from backscroll.stores import open_store
 from backscroll.tokens import DEFAULT_VOCABULARY, message_tokens, open_counter
 from backscroll.types import Message, Reply, Vector
+from backscroll.vectors import embedded
 
 DEFAULT_EMBEDDER = "local"
 LLM_PURPOSES = ("reply", "query", "summary")
@@ -120,7 +121,7 @@ def stand_alone(
     )
     if not made.is_changed:
         return message, None
-    return made.text, combine(embedder.embed([part.text for part in made.parts]), made)
+    return made.text, combine(embedded(embedder, [part.text for part in made.parts]), made)
 
 
 def count_message(message: Message) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from backscroll.protocols import Embedder
+from backscroll.vectors import embedded
 
 UNRELATED_LINES = Path(__file__).with_name("unrelated_lines.txt")
 PERCENTILES = (90.0, 95.0, 99.0, 99.9)
@@ -22,7 +23,7 @@ def calibrate(embedder: Embedder) -> Mapping[float, float]:
     Raises: EmbedderError.
     """
     lines = UNRELATED_LINES.read_text(encoding="utf-8").splitlines()
-    vectors = embedder.embed(lines)  # (n, d)
+    vectors = embedded(embedder, lines)  # (n, d)
     pairs = np.triu_indices(len(lines), k=1)
     cosines = (vectors @ vectors.T)[pairs]  # (n * (n - 1) / 2,)
     values = [round(float(value), 4) for value in np.percentile(cosines, PERCENTILES)]

@@ -19,6 +19,7 @@ from backscroll.endpoint import checked_address, checked_key
 from backscroll.errors import EmbedderError
 from backscroll.retry import DEFAULT_RETRY, TRANSIENT, Retry
 from backscroll.types import Vectors
+from backscroll.vectors import unit_rows
 
 KEY_ENVIRONMENT = "OPENAI_API_KEY"
 BATCH_TEXTS = 64
@@ -188,11 +189,7 @@ def _vectors(answer: Any, count: int) -> Vectors:
     items = sorted(answer["data"], key=lambda item: item["index"])
     if [item["index"] for item in items] != list(range(count)):
         raise ValueError(f"{len(items)} vectors for {count} texts, or indexes that are not 0 to {count - 1}")
-    rows = np.array([item["embedding"] for item in items], dtype=np.float64)  # (n, d)
-    if rows.ndim != 2 or not rows.shape[1]:
-        raise ValueError("the vectors have no numbers")
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)  # (n, 1)
-    if not np.isfinite(lengths).all() or not lengths.all():
-        raise ValueError("a vector is not finite, or has no length")
-    vectors: Vectors = (rows / lengths).astype(np.float32)
+    vectors = unit_rows([item["embedding"] for item in items], count)
+    if not vectors.any(axis=1).all():
+        raise ValueError("a vector has no length")
     return vectors

@@ -1,0 +1,54 @@
+"""What an embedder gives, held to what an embedder promises: a unit row of finite numbers for each text.
+
+An embedder may be anybody's; what it does wrong must be told before it stands in a store as vectors.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from backscroll.errors import EmbedderError
+from backscroll.protocols import Embedder
+from backscroll.types import Vectors
+
+_ABOUT_ONE = 1e-3  # rows that are so near to length 1 stay as they are, to the bit
+
+
+def embedded(embedder: Embedder, texts: Sequence[str]) -> Vectors:
+    """The vectors of texts.
+
+    Returns: (n, d) float32, rows of length 1, in the order of `texts`; zeros where the embedder gave zeros.
+    Raises: EmbedderError, also where the embedder gave something else than so many rows of finite numbers.
+    """
+    given = embedder.embed(texts)
+    try:
+        return unit_rows(given, len(texts))
+    except (TypeError, ValueError) as error:
+        raise EmbedderError(
+            f"the embedder {embedder.name!r} gave no vectors: {error}; its embed(texts) has to give one row of "
+            "finite numbers for each text"
+        ) from error
+
+
+def unit_rows(given: Any, count: int) -> Vectors:
+    """Rows at length 1.
+
+    Args:
+        given: (count, d) numbers, as an array or as lists.
+
+    Raises: ValueError or TypeError where it is something else, or a number is not finite.
+    """
+    rows = np.asarray(given)
+    if rows.ndim != 2 or len(rows) != count or (count and not rows.shape[1]):
+        raise ValueError(f"for {count} texts an array of shape {rows.shape}")
+    wide = rows.astype(np.float64)
+    lengths = np.sqrt(np.einsum("nd,nd->n", wide, wide))  # (n,)
+    if not np.isfinite(lengths).all():
+        raise ValueError("a number that is not finite")
+    is_unit = np.abs(lengths - 1) < _ABOUT_ONE
+    if is_unit.all():
+        return rows.astype(np.float32, copy=False)
+    scales = np.where(is_unit | (lengths == 0), 1, lengths)
+    unit: Vectors = (wide / scales[:, np.newaxis]).astype(np.float32)
+    return unit
