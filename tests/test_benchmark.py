@@ -175,6 +175,23 @@ def test_the_pause_in_front_of_each_question_is_told(tmp_path, lines):
     assert run("--sizes", "60", "--pause", "-1").exit_code == 2
 
 
+def test_the_questions_of_a_file_are_asked_where_there_is_one(tmp_path, lines):
+    asked = tmp_path / "chat.questions.jsonl"
+    rows = [{"conversation": "c", "question": f"Who has {n} boats?", "id": f"q{n}", "evidence": ["1"]} for n in (3, 4)]
+    asked.write_text("\n".join(map(json.dumps, rows)))
+    history = history_of(lines, backscroll.HashingEmbedder(), asked)
+    assert set(history.drawn(40, seed=1)) == {"Who has 3 boats?", "Who has 4 boats?"}
+    told = run("--lines", lines, "--ask", asked, "--sizes", "60", *SMALL)
+    assert told.exit_code == 0, told.output
+    assert f"{LINES} lines of chat.lines.jsonl.gz, said again; 2 questions of chat.questions.jsonl" in told.output
+    alone = run("--ask", asked, "--sizes", "60", *SMALL)
+    assert (alone.exit_code, "give --lines too" in alone.output) == (2, True)
+    asked.write_text("")
+    nothing = run("--lines", lines, "--ask", asked, "--sizes", "60", *SMALL)
+    assert nothing.exit_code == 2
+    assert "no question in it" in nothing.output
+
+
 def test_a_second_embedder_is_the_yardstick_of_each_size(tmp_path, lines):
     out = tmp_path / "figures.json"
     told = run("--lines", lines, "--sizes", "60,130", *SMALL, "--yardstick", "hashing:1024", "--json", out)

@@ -42,6 +42,7 @@ class _Benchmark:
     """The options."""
 
     lines: Path | None
+    ask: Path | None
     sizes: tuple[int, ...]
     users: int
     user_lines: int
@@ -58,6 +59,12 @@ class _Benchmark:
 @click.command(epilog="Example: backscroll benchmark --lines chat.lines.jsonl.gz --sizes 1000,10000 --plot growth.png")
 @click.option(
     "--lines", type=click.Path(path_type=Path), metavar="FILE", help="Whose words are used. [default: made-up ones]"
+)
+@click.option(
+    "--ask",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Questions on those lines, as of `evaluate`. [default: the beginnings of lines]",
 )
 @click.option(
     "--sizes", metavar="N,M", callback=_sizes, default=_DEFAULT_SIZES, show_default=True, help="Lines of one user."
@@ -96,6 +103,8 @@ def benchmark(asked: _Benchmark) -> None:
     names, numbers and dates, and their vectors are those of the first with noise added. A million lines take about
     two gigabytes of disk. Only figures of one run on a quiet machine can be compared.
     """
+    if asked.ask and not asked.lines:
+        raise click.UsageError("--ask has questions on the conversations of a file: give --lines too")
     if asked.plot:
         need_plot()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
@@ -114,7 +123,7 @@ def benchmark(asked: _Benchmark) -> None:
     total = max(plan.sizes) + plan.users * plan.user_lines
     found: list[Size] = []
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
-        history = history_of(asked.lines, embedder)
+        history = history_of(asked.lines, embedder, asked.ask)
         in_bulk = bulk(history.messages, embedder, Path(folder))
         try:
             with progress_bar("measuring", total) as bar:
@@ -131,7 +140,7 @@ def benchmark(asked: _Benchmark) -> None:
     if asked.yardstick:
         _print_ratios(found, asked.yardstick)
     pause = f"{asked.pause:g} s of rest in front of each question" if asked.pause else "asked again and again"
-    click.echo(f"{history.about}, said again; {embedder.name}; {pause}; load average {_plain(load)} at the start")
+    click.echo(f"{history.about}; {embedder.name}; {pause}; load average {_plain(load)} at the start")
 
 
 def _write(asked: _Benchmark, found: Sequence[Size], in_bulk: Bulk, about: str, load: float | None) -> None:

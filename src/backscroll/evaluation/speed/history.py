@@ -7,7 +7,7 @@ other names, other numbers and later dates, and its vectors are those of the fir
 
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import accumulate, count, islice, product
@@ -16,13 +16,14 @@ from pathlib import Path
 import numpy as np
 
 from backscroll.errors import ImportFileError
-from backscroll.evaluation.datasets import read_conversations
+from backscroll.evaluation.datasets import Conversation, read_conversations, read_questions
 from backscroll.messages import is_empty
 from backscroll.protocols import Embedder
 from backscroll.types import Message, Vectors
 
 MAX_BASE_LINES = 5_000  # embedded for real: some ten seconds
 THREAD_LINES = 500
+_ASKED_WORDS = 20
 _DAYS_APART = 37  # of a pass to the one before
 _NOISE = (0.3, 0.8)
 _DIGIT = re.compile(r"\d")
@@ -43,11 +44,20 @@ class History:
         about: where the words are from, for the figures.
         messages: of the first pass.
         vectors: (n, d), one for each message.
+        questions: that are asked of it; the messages' own words where there are none.
     """
 
     about: str
     messages: Sequence[Message]
     vectors: Vectors
+    questions: Sequence[str] = ()
+
+    def drawn(self, count: int, seed: int) -> list[str]:
+        """So many of the questions, by chance; else the first words of messages, as someone comes back to them."""
+        chance = random.Random(seed)  # noqa: S311
+        if self.questions:
+            return chance.choices(self.questions, k=count)
+        return [" ".join(one.text.split()[:_ASKED_WORDS]) for one in chance.choices(self.messages, k=count)]
 
     def threads(self, lines: int, begin: int = 0) -> Threads:
         """Threads of THREAD_LINES lines with their vectors, from line number `begin` up to `lines`."""
@@ -85,18 +95,27 @@ def said_again(message: Message, again: int) -> Message:
     return message._replace(payload=payload | {"content": text}, text=text, id=None, created_at=at)
 
 
-def history_of(path: Path | None, embedder: Embedder) -> History:
-    """The lines of a file in the common line form, or made-up ones. Raises: ImportFileError, EmbedderError."""
-    messages = _made_up() if path is None else _read(path)
+def history_of(path: Path | None, embedder: Embedder, ask: Path | None = None) -> History:
+    """The lines of a file in the common line form, or made-up ones, and the questions of another file.
+
+    Raises: ImportFileError, EmbedderError.
+    """
+    conversations = {} if path is None else read_conversations(path)
+    messages = _made_up() if path is None else _messages(path, conversations)
+    questions = [] if ask is None else [one.text for one in read_questions(ask, conversations).asked]
+    if ask is not None and not questions:
+        raise ImportFileError(str(ask), None, "there is no question in it that can be asked")
     texts = [f"{one.payload['name']}: {one.text}" if one.payload.get("name") else one.text for one in messages]
-    about = "made-up words" if path is None else path.name
-    return History(f"{len(messages):,} lines of {about}", messages, embedder.embed(texts))
+    about = f"{len(messages):,} lines of {'made-up words' if path is None else path.name}, said again"
+    if ask is not None:
+        about += f"; {len(questions):,} questions of {ask.name}"
+    return History(about, messages, embedder.embed(texts), questions)
 
 
-def _read(path: Path) -> list[Message]:
+def _messages(path: Path, conversations: Mapping[str, Conversation]) -> list[Message]:
     found = [
         message
-        for conversation in read_conversations(path).values()
+        for conversation in conversations.values()
         for messages in conversation.threads.values()
         for message in messages
         if not is_empty(message.payload) and isinstance(message.payload.get("content"), str)

@@ -5,7 +5,6 @@ Every figure of time is of this run on this machine; what is compared is measure
 # ruff: noqa: S603
 
 import json
-import random
 import subprocess
 import sys
 import time
@@ -177,7 +176,7 @@ def _name_embedder(memory: Memory) -> None:
 def _measured(history: History, embedder: Embedder, plan: Plan, path: Path, size: tuple[int, int, float]) -> Size:
     lines, users, stored = size
     user = USER if users == 1 else MANY.format(0)
-    questions = _questions(history, plan.questions, seed=lines)
+    questions = history.drawn(plan.questions, seed=lines)
     disk = sum(file.stat().st_blocks * 512 for file in _files(path))
     cold = _cold(path, user, questions[0], plan)
     with api.open(path, embedder=embedder) as memory:
@@ -202,12 +201,6 @@ def _measured(history: History, embedder: Embedder, plan: Plan, path: Path, size
         yardstick=yardstick,
         ratios={name: Ratio.of(times, yardstick) for name, times in contexts.items()} if yardstick else {},
     )
-
-
-def _questions(history: History, count: int, seed: int) -> list[str]:
-    """Lines of the first pass, as someone might come back to them."""
-    chance = random.Random(seed)  # noqa: S311
-    return [" ".join(one.text.split()[:20]) for one in chance.choices(history.messages, k=count)]
 
 
 def _asked(memory: Memory, user: str | None, questions: Sequence[str], plan: Plan, watch: Stopwatch) -> Stopwatch:
