@@ -165,6 +165,14 @@ def test_every_question_is_embedded_by_the_yardstick_once_and_in_the_order_of_th
     assert found.yardstick.p50 > 0
 
 
+def test_each_of_many_users_has_as_many_lines(tmp_path, history):
+    plan = Plan((40,), users=5, user_lines=300, questions=2, max_tokens=500, embedder="hashing")
+    list(sizes(history, backscroll.HashingEmbedder(), plan, tmp_path, lambda lines: None))
+    with backscroll.open(tmp_path / "many.db", embedder="hashing") as memory:
+        said = [info.lines for info in memory.threads() if info.thread == "chat"]
+    assert said == [300] * 5
+
+
 def test_the_pause_in_front_of_each_question_is_told(tmp_path, lines):
     out = tmp_path / "figures.json"
     told = run("--lines", lines, "--sizes", "60", *SMALL, "--pause", "0.002", "--json", out)

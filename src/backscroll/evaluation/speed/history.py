@@ -59,11 +59,11 @@ class History:
             return chance.choices(self.questions, k=count)
         return [" ".join(one.text.split()[:_ASKED_WORDS]) for one in chance.choices(self.messages, k=count)]
 
-    def threads(self, lines: int, begin: int = 0) -> Threads:
-        """Threads of THREAD_LINES lines with their vectors, from line number `begin` up to `lines`."""
+    def threads(self, lines: int, begin: int = 0, each: int = THREAD_LINES) -> Threads:
+        """Threads of `each` lines with their vectors, from line number `begin` up to `lines`."""
         said = self._said(begin)
-        for first in range(begin, lines, THREAD_LINES):
-            part = list(islice(said, min(THREAD_LINES, lines - first)))
+        for first in range(begin, lines, each):
+            part = list(islice(said, min(each, lines - first)))
             places, passes = np.array([place for place, _, _ in part]), np.array([again for _, again, _ in part])
             yield f"thread {first}", [message for _, _, message in part], self._vectors(places, passes, first)
 

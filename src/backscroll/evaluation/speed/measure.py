@@ -149,15 +149,13 @@ def _fill(memory: Memory, history: History, begin: int, lines: int, advance: Adv
 
 def _fill_many(memory: Memory, history: History, plan: Plan, advance: Advance) -> float:
     spent = 0.0
-    threads = history.threads(plan.users * plan.user_lines)
-    for name, messages, vectors in threads:
-        for first in range(0, len(messages), plan.user_lines):
-            number = (int(name.split()[1]) + first) // plan.user_lines
-            part = slice(first, first + plan.user_lines)
-            started = time.perf_counter()
-            memory.thread("chat", MANY.format(number)).append(messages[part], embed=False)
-            spent += time.perf_counter() - started
-            _add_vectors(memory, MANY.format(number), vectors[part])
+    threads = history.threads(plan.users * plan.user_lines, each=plan.user_lines)
+    for number, (_, messages, vectors) in enumerate(threads):
+        user = MANY.format(number)
+        started = time.perf_counter()
+        memory.thread("chat", user).append(messages, embed=False)
+        spent += time.perf_counter() - started
+        _add_vectors(memory, user, vectors)
         advance(len(messages))
     _name_embedder(memory)
     return plan.users * plan.user_lines / spent
