@@ -252,6 +252,17 @@ def test_replies_of_a_file_from_before_thoughts_were_left_out_are_found_by_what_
         assert [found.id for found in store.said(KEY.user, answer, 9)] == ["m"]
 
 
+def test_lines_that_say_the_same_are_found_newest_first_however_many_lines_lie_between(tmp_path):
+    with closing(open_file(tmp_path / "chat.db")) as store:
+        for row in (1, 8_191, 8_194, 100_000):
+            with closing(apsw.Connection(str(tmp_path / "chat.db"))) as other:
+                other.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'lines'", (row - 1,))
+            store.append(KEY, [said("Hi!"), said("Bye!")])
+            store.append(ThreadKey("bob", "boat"), [said("Hi!")])
+        assert [line.row for line in store.said(KEY.user, said("Hi!"), 9)] == [100_000, 8_194, 8_191, 1]
+        assert [line.row for line in store.said(KEY.user, said("Hi!"), 2)] == [100_000, 8_194]
+
+
 def _old_file(path):
     """A file of the first schema, with one line."""
     old = sqlite3.connect(path)

@@ -13,7 +13,7 @@ from backscroll.errors import NotAStoreError
 from backscroll.fingerprint import fingerprint
 
 APPLICATION_ID = 0x426B7363  # "Bksc", in the file's header: `file chat.db` and `PRAGMA application_id` show it
-STEPS = ("schema.sql", "schema-2.sql", "schema-3.sql", "schema-4.sql")
+STEPS = ("schema.sql", "schema-2.sql", "schema-3.sql", "schema-4.sql", "schema-5.sql")
 VERSION = len(STEPS)
 
 
