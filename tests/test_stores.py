@@ -1,6 +1,7 @@
 """One contract for all stores: each opener only says how it opens itself. `check` is clean after every test."""
 
 import dataclasses
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
@@ -170,12 +171,15 @@ def test_messages_without_an_id_get_one_and_are_always_added(store):
     assert [line.position for line in lines] == [0, 1]
 
 
-def test_ids_that_the_store_makes_are_random_uuids(store):
+def test_ids_that_the_store_makes_are_uuids_that_begin_with_the_time(store):
+    before = time.time_ns() // 1_000_000
     ids = [line.id for line in store.append(KEY, [said("a")] * 500)]
-    assert len(set(ids)) == 500
+    after = time.time_ns() // 1_000_000
+    assert len({one[12:] for one in ids}) == 500
     made = [uuid.UUID(one) for one in ids]
     assert [one.hex for one in made] == ids
-    assert {(one.version, one.variant) for one in made} == {(4, uuid.RFC_4122)}
+    assert {(one.version, one.variant) for one in made} == {(7, uuid.RFC_4122)}
+    assert all(before <= one.int >> 80 <= after for one in made)
     assert {one.hex[16] for one in made} == set("89ab")
 
 
