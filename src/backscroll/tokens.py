@@ -51,6 +51,7 @@ _MODELS = (  # the first start of a model's name that fits; tiktoken maps them t
     ("gpt-35", "cl100k_base"),
 )
 _REMEMBERED_TEXTS = 16_384  # a window's messages are counted again at every turn: 75 ms instead of 340 for 100k tokens
+_DIGEST_BYTES = 16  # by which a longer text is remembered
 _PIECE_CHARACTERS = 40_000  # 4 tokens each at most; bpe-openai refuses texts of more than 200,000
 _PLAIN_KEYS = frozenset({"role", "content", "name"})
 _COUNTED_KEYS = frozenset({"role", "content", "name", "refusal", "tool_calls", "tool_call_id"})
@@ -193,20 +194,23 @@ def _overestimate(text: str) -> int:
 
 
 def _remembering(count: Counting) -> Counting:
-    """The same count, of long texts in pieces. Remembers texts by their digests: a long text must not stay in RAM."""
-    known: dict[bytes, int] = {}
+    """The same count, of long texts in pieces. Remembers texts by their digests: a long text must not stay in RAM.
+
+    One that is no longer than its digest, such as a name, is remembered itself.
+    """
+    known: dict[str | bytes, int] = {}
 
     def counted(text: str) -> int:
         if not text:
             return 0
         if len(text) > _PIECE_CHARACTERS:
             return sum(counted(piece) + spare for piece, spare in _pieces(text))
-        digest = blake2b(text.encode(), digest_size=16).digest()
-        found = known.get(digest)
+        key = text if len(text) <= _DIGEST_BYTES else blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest()
+        found = known.get(key)
         if found is None:
             if len(known) >= _REMEMBERED_TEXTS:
                 known.clear()  # what is in use comes back at the next turn; threads need no lock for it
-            found = known[digest] = count(text)
+            found = known[key] = count(text)
         return found
 
     return counted
