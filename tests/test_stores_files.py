@@ -39,18 +39,21 @@ def everything_in(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(folder.iterdir()))
 
 
-def test_a_payload_is_kept_as_short_json(tmp_path):
+def test_a_payload_and_metadata_are_kept_as_short_json(tmp_path):
     odd = '"q" \\ / \n\t\x00\x1f\x7f é 小舟 😀'
     payloads = [
         {"role": "user", "content": odd},
         {"content": "", "role": "user", "name": odd},
         {"role": "user", "content": [{"type": "text", "text": odd}], "seed": 7},
+        {"role": "user", "content": odd, "seed": -7, "big": 2**70, "yes": True, "no": False, "none": None},
+        {"role": "user", "content": odd, "yes": True, "half": 0.5, "deep": {"é": [True, None]}},
     ]
     with closing(open_file(tmp_path / "chat.db")) as store:
-        store.append(KEY, [Message("user", payload, odd) for payload in payloads])
+        store.append(KEY, [Message("user", payload, odd, metadata=payload) for payload in payloads])
     with closing(sqlite3.connect(tmp_path / "chat.db")) as database:
-        kept = [text for (text,) in database.execute("SELECT payload FROM lines ORDER BY row")]
-    assert kept == [json.dumps(payload, ensure_ascii=False, separators=(",", ":")) for payload in payloads]
+        kept = database.execute("SELECT payload, metadata FROM lines ORDER BY row").fetchall()
+    short = [json.dumps(payload, ensure_ascii=False, separators=(",", ":")) for payload in payloads]
+    assert kept == [(text, text) for text in short]
 
 
 def mounted(folder: Path, *options: str) -> None:

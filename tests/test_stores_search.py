@@ -4,9 +4,12 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterator
+from hashlib import blake2b
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from backscroll.stores import InMemoryStore, SQLiteStore
 from backscroll.stores.matrix import Matrix, encode
@@ -373,6 +376,14 @@ def test_among_more_vectors_than_cosines_are_computed_of_the_nearest_lines_are_f
         assert len({*nearest[:50]} & {*store.search(Scope("alice"), vector, (), 50, 0).row.tolist()}) > 40
 
 
+@given(st.text(max_size=80) | st.lists(st.sampled_from(["van", "vans", "a''b", "明天发车", "the", "é"])).map(" ".join))
+@example("depot van " * 300)
+def test_a_line_is_kept_with_the_hash_of_each_term_and_how_often_it_has_it(text):
+    counts = Counter(terms(text))  # in the order of first places
+    hashed = [(blake2b(term.encode(), digest_size=8).digest(), min(often, 255)) for term, often in counts.items()]
+    assert pack(text) == (counts.total(), b"".join(one + bytes([often]) for one, often in hashed))
+
+
 def test_the_text_index_finds_the_postings_of_all_ages_in_the_order_of_their_lines():
     index, chance, expected, first = TextIndex(), np.random.default_rng(5), {}, 0
     for count in (30_000, 2_500, 300, 1_800, 1_800, 1):  # many, few, and the newest
@@ -380,7 +391,7 @@ def test_the_text_index_finds_the_postings_of_all_ages_in_the_order_of_their_lin
         for number, words in enumerate(drawn, first):
             for word, often in Counter(words).items():
                 expected.setdefault(word, []).append((number, often))
-        index.add(first, [pack(words) for words in drawn])
+        index.add(first, [pack(" ".join(words))[1] for words in drawn])
         first += count
         for word in ("w0", "w17", "w299", "none"):
             found = zip(*(column.tolist() for column in index.postings(word)), strict=True)

@@ -14,9 +14,13 @@ Knows nothing about users, scores or stores.
 import re
 import threading
 import unicodedata
+from collections.abc import Callable
 from itertools import chain
+from typing import TypeVar
 
 import Stemmer
+
+Made = TypeVar("Made")
 
 VERSION = "1"  # stored with the index: other rules mean that it has to be rebuilt
 
@@ -72,19 +76,28 @@ def _terms_of(word: str) -> tuple[str, ...]:
     return () if word in STOP_WORDS else (_stem(word).replace("'", ""),)
 
 
-class _Known(dict[str, tuple[str, ...]]):
-    """Folded words, or what stands between two spaces, and their terms; long ones are not kept."""
+def terms_of(said: str) -> tuple[str, ...]:
+    """The terms of a folded word, or of what stands between two spaces."""
+    return tuple(chain.from_iterable(map(_terms_of, _WORD.findall(said))))
 
-    def __missing__(self, said: str) -> tuple[str, ...]:
-        found = tuple(chain.from_iterable(map(_terms_of, _WORD.findall(said))))
-        if len(said) <= _MAX_CHARACTERS:
+
+class Remembering(dict[str, Made]):
+    """What a function makes of words, which come again and again; of long ones it is not kept."""
+
+    def __init__(self, make: Callable[[str], Made]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, word: str) -> Made:
+        made = self._make(word)
+        if len(word) <= _MAX_CHARACTERS:
             if len(self) >= _REMEMBERED_WORDS:
                 self.clear()  # what is in use comes back; threads need no lock for it
-            self[said] = found
-        return found
+            self[word] = made
+        return made
 
 
-_known = _Known()
+_known = Remembering(terms_of)
 
 
 def topical_words(text: str) -> float:
@@ -104,10 +117,11 @@ def terms(text: str) -> list[str]:
     Args:
         text: any text; what is not a letter or a digit separates.
     """
-    return list(chain.from_iterable(map(_known.__getitem__, _words(text))))
+    return list(chain.from_iterable(map(_known.__getitem__, words(text))))
 
 
-def _words(text: str) -> list[str]:
+def words(text: str) -> list[str]:
+    """The folded words of a text in order; of ASCII, what stands between two spaces."""
     if text.isascii():
         return text.encode().translate(_ASCII).decode().split()
     return _WORD.findall(_fold(text))

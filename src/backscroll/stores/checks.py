@@ -11,7 +11,7 @@ import apsw
 from backscroll.fingerprint import fingerprint
 from backscroll.stores.connection import rows
 from backscroll.stores.text_index import pack
-from backscroll.terms import VERSION, terms
+from backscroll.terms import VERSION
 from backscroll.types import Finding
 
 TERMS_SETTING = "terms"  # by which version of backscroll.terms the lines' terms were made
@@ -138,9 +138,9 @@ def _wrong_terms(database: apsw.Connection) -> Iterator[tuple[int, bytes, int]]:
     query = "SELECT row, length, terms, payload, text FROM lines WHERE row > ? ORDER BY row LIMIT ?"
     while lines := rows(database, query, (last, _LINES_A_TIME)):
         for row, length, packed, payload, text in lines:
-            found = terms(json.loads(payload)["content"] if text is None else text)
-            if (length, packed) != (len(found), pack(found)):
-                yield len(found), pack(found), row
+            right = pack(json.loads(payload)["content"] if text is None else text)
+            if (length, packed) != right:
+                yield *right, row
         last = lines[-1][0]
 
 

@@ -9,15 +9,16 @@ Knows nothing about scores.
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backscroll.stores.column import Column
+from backscroll.terms import Remembering, terms_of, words
 
 _POSTING = np.dtype([("term", "<u8"), ("frequency", "u1")])
+_HASH_BYTES = 8
 _MAX_FREQUENCY = 255
 _FREQUENCIES = [bytes([n]) for n in range(_MAX_FREQUENCY + 1)]
 _MAX_RECENT = 16_384  # postings: looked through one by one, about 8 us a term
@@ -29,29 +30,29 @@ Terms = NDArray[np.uint64]
 Postings = tuple[Terms, Lines, Frequencies]
 
 
-@lru_cache(maxsize=65_536)
 def _hash(term: str) -> bytes:
-    return hashlib.blake2b(term.encode(), digest_size=8).digest()  # read as a little-endian number
+    return hashlib.blake2b(term.encode(), digest_size=_HASH_BYTES).digest()  # read as a little-endian number
 
 
-@lru_cache(maxsize=65_536)
-def _once(term: str) -> bytes:
-    return _posting(term, 1)
+def _postings(word: str) -> bytes:
+    return b"".join([_hash(term) + _FREQUENCIES[1] for term in terms_of(word)])
 
 
-def pack(terms: Sequence[str]) -> bytes:
-    """A line's terms as they are stored: 9 bytes for each different one, in the order of their first places."""
-    different = dict.fromkeys(terms)
-    if len(different) == len(terms):  # most lines repeat no term
-        return b"".join(map(_once, different))
-    counts: dict[str, int] = {}
-    for term in terms:  # of so few, this is quicker than a Counter
+_known = Remembering(_postings)
+
+
+def pack(text: str) -> tuple[int, bytes]:
+    """A line's terms as they are stored: how many, and 9 bytes for each different one in the order of first places."""
+    postings = list(filter(None, map(_known.__getitem__, words(text))))
+    packed = b"".join(postings)
+    length = len(packed) // _POSTING.itemsize
+    if len(set(postings)) == length:  # most lines repeat no term
+        return length, packed
+    counts: dict[bytes, int] = {}
+    for at in range(0, len(packed), _POSTING.itemsize):
+        term = packed[at : at + _HASH_BYTES]
         counts[term] = counts.get(term, 0) + 1
-    return b"".join([_once(term) if n == 1 else _posting(term, n) for term, n in counts.items()])
-
-
-def _posting(term: str, count: int) -> bytes:
-    return _hash(term) + _FREQUENCIES[min(count, _MAX_FREQUENCY)]
+    return length, b"".join([term + _FREQUENCIES[min(count, _MAX_FREQUENCY)] for term, count in counts.items()])
 
 
 @dataclass(frozen=True, slots=True)
