@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -188,7 +189,8 @@ def test_the_questions_of_a_file_are_asked_where_there_is_one(tmp_path, lines):
     rows = [{"conversation": "c", "question": f"Who has {n} boats?", "id": f"q{n}", "evidence": ["1"]} for n in (3, 4)]
     asked.write_text("\n".join(map(json.dumps, rows)))
     history = history_of(lines, backscroll.HashingEmbedder(), asked)
-    assert set(history.drawn(40, seed=1)) == {"Who has 3 boats?", "Who has 4 boats?"}
+    drawn = history.drawn(40, seed=1)
+    assert all({first, second} == {"Who has 3 boats?", "Who has 4 boats?"} for first, second in pairwise(drawn))
     told = run("--lines", lines, "--ask", asked, "--sizes", "60", *SMALL)
     assert told.exit_code == 0, told.output
     assert f"{LINES} lines of chat.lines.jsonl.gz, said again; 2 questions of chat.questions.jsonl" in told.output

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import accumulate, count, islice, product
+from itertools import accumulate, count, cycle, islice, product
 from pathlib import Path
 
 import numpy as np
@@ -53,11 +53,13 @@ class History:
     questions: Sequence[str] = ()
 
     def drawn(self, count: int, seed: int) -> list[str]:
-        """So many of the questions, by chance; else the first words of messages, as someone comes back to them."""
-        chance = random.Random(seed)  # noqa: S311
-        if self.questions:
-            return chance.choices(self.questions, k=count)
-        return [" ".join(one.text.split()[:_ASKED_WORDS]) for one in chance.choices(self.messages, k=count)]
+        """So many of the questions, by chance; else the first words of messages, as someone comes back to them.
+
+        None is asked again before all were: the embedder remembers the newest.
+        """
+        texts = self.questions or [" ".join(one.text.split()[:_ASKED_WORDS]) for one in self.messages]
+        shuffled = random.Random(seed).sample(texts, len(texts))  # noqa: S311
+        return list(islice(cycle(shuffled), count))
 
     def threads(self, lines: int, begin: int = 0, each: int = THREAD_LINES) -> Threads:
         """Threads of `each` lines with their vectors, from line number `begin` up to `lines`."""

@@ -58,7 +58,7 @@ class Plan:
         sizes: lines of the one user, growing.
         users, user_lines: of the store with many users.
         questions: how many are asked at each size.
-        embedder: the name that another process opens it by.
+        embedder: the name that a store which is asked is opened by, in this process and in another.
         yardstick: embeds the same questions, in turns with the contexts; None for no comparison.
         pause_seconds: of rest in front of each question, as between the turns of a chat; 0 asks again and again.
     """
@@ -177,7 +177,7 @@ def _measured(history: History, embedder: Embedder, plan: Plan, path: Path, size
     questions = history.drawn(plan.questions, seed=lines)
     disk = sum(file.stat().st_blocks * 512 for file in _files(path))
     cold = _cold(path, user, questions[0], plan)
-    with api.open(path, embedder=embedder) as memory:
+    with api.open(path, embedder=plan.embedder) as memory:  # by name, as users do: it then remembers its newest texts
         asking = user if users == 1 else None
         watch = _asked(memory, asking, questions, plan, Stopwatch())
         work = _asked(memory, asking, questions, replace(plan, yardstick=None), Stopwatch(time.thread_time))
