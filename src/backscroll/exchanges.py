@@ -19,6 +19,8 @@ Payload = Mapping[str, Any]  # an OpenAI-style message, checked
 
 def atoms(messages: Sequence[Payload]) -> list[range]:
     """Split messages into the smallest runs that may be sent alone, in order; together they are all of them."""
+    if not any(map(_is_of_call, messages)):  # most chats call nothing
+        return [range(place, place + 1) for place in range(len(messages))]
     runs = []
     start = 0
     while start < len(messages):
@@ -66,6 +68,10 @@ def call_ids(payload: Payload) -> frozenset[str]:
     return frozenset(str(call["id"]) for call in payload.get("tool_calls") or ())
 
 
+def _is_of_call(payload: Payload) -> bool:
+    return payload["role"] == "tool" or bool(payload.get("tool_calls"))
+
+
 def _answers(payload: Payload, waiting: frozenset[str]) -> bool:
     return payload["role"] == "tool" and payload["tool_call_id"] in waiting
 
@@ -80,6 +86,8 @@ def sendable(messages: Sequence[Payload]) -> list[int]:
 
     Returns: places, ascending.
     """
+    if not any(map(_is_of_call, messages)):
+        return [place for place, message in enumerate(messages) if not is_empty(message)]
     places: list[int] = []
     for atom in atoms(messages):
         run = [messages[place] for place in atom]

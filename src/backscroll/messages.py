@@ -132,11 +132,13 @@ def paired(text: str) -> str:
 
 def is_empty(payload: Mapping[str, Any]) -> bool:
     """Whether a provider would be sent nothing by this message: no text, no part, no call."""
+    content = payload.get("content")
+    if isinstance(content, str) and content and not content.isspace():  # nearly every message
+        return False
     if payload["role"] == "tool" or any(payload.get(key) for key in ("tool_calls", "audio", "refusal")):
         return False
-    content = payload.get("content")
     if isinstance(content, str):
-        return not content.strip()
+        return True
     return not any(part.get("type") != "text" or str(part.get("text", "")).strip() for part in content or ())
 
 

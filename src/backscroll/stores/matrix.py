@@ -89,13 +89,14 @@ class Matrix:
         count = len(held) if numbers is None else len(numbers)
         whole = -(-count // _ROWS_A_TIME) * _ROWS_A_TIME
         found = np.empty(whole, np.float32)
-        floats = np.zeros((_ROWS_A_TIME, self.dimension), np.float32)
+        floats = np.empty((_ROWS_A_TIME, self.dimension), np.float32)  # zeros for all would take as long as the product
         taken = np.empty((_ROWS_A_TIME, self.dimension), np.int8)
         for first in range(0, whole, _ROWS_A_TIME):
             part = slice(first, min(first + _ROWS_A_TIME, count))
             chosen = taken[: part.stop - first]  # taking into an array there is takes half of the time of indexing
             rows = held[part] if numbers is None else held.take(numbers[part], axis=0, out=chosen, mode="clip")
             np.copyto(floats[: len(rows)], rows)
+            floats[len(rows) :] = 0
             np.dot(floats, vector, out=found[first : first + _ROWS_A_TIME])
         return found[:count] * (scales if numbers is None else scales[numbers])
 
