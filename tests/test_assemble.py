@@ -132,6 +132,8 @@ def test_the_order_is_anchors_summary_window_recalled_prompt():
     [
         ("Summer trip to Norway", "[2026-05-01 Summer trip to Norway]"),
         ("session_12", "[2026-05-01 session_12]"),
+        ("setup-2025-03", "[2026-05-01 setup-2025-03]"),
+        ("chat-2026-05-01-063104", "[2026-05-01]"),
         ("9b2e4c1a-53d7-4e0f-8a66-1c0d5e7f2b94", "[2026-05-01]"),
         ("01JCZ3T9QZ6V8W2M4N5P7R9S1X", "[2026-05-01]"),
     ],
@@ -141,6 +143,19 @@ def test_a_head_tells_a_thread_whose_name_is_short_in_tokens(thread, head):
     given_parts = Parts(recalled=blocks_of(old), prompt=parse_messages([user("And van 7?")]))
     made = assemble(given_parts, divide([], given_parts.prompt, frame(4000)), frame(4000))
     assert made.messages[-1]["content"].splitlines()[2:5] == [head, "user: Van 7 is blue.", "assistant: Noted."]
+
+
+def test_another_user_is_not_taken_for_a_thread_where_no_thread_is_named():
+    long = "9b2e4c1a-53d7-4e0f-8a66-1c0d5e7f2b94"
+    old = [*lines_of([user("Mine.")], thread="bob"), *lines_of([user("His.")], "bob", long, first_row=2)]
+    given_parts = Parts(recalled=blocks_of(old), prompt=parse_messages([user("Whose?")]))
+    made = assemble(given_parts, divide([], given_parts.prompt, frame(4000)), frame(4000))
+    assert made.messages[-1]["content"].splitlines()[2:6] == [
+        "[2026-05-01 bob]",
+        "user: Mine.",
+        "[2026-05-01 bob …]",
+        "user: His.",
+    ]
 
 
 def test_two_threads_of_a_day_stand_under_heads_of_their_own_when_neither_is_named():
