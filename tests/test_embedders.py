@@ -941,8 +941,10 @@ class Somebodys(HashingEmbedder):
         (lambda vectors: None, r"for \d+ texts"),
         (lambda vectors: [["a", "b"] for _ in vectors], "'a'"),
         (lambda vectors: [[1.0], [2.0, 3.0]], "shape"),
+        (lambda vectors: np.full(vectors.shape, 1e200), "row 0 has .* too large"),
+        (lambda vectors: [[10**400]] * len(vectors), "too large"),
     ],
-    ids=["a row less", "no rows", "nan", "infinite", "nothing", "words", "ragged"],
+    ids=["a row less", "no rows", "nan", "infinite", "nothing", "words", "ragged", "huge", "beyond a float"],
 )
 def test_what_is_no_vector_is_told_and_not_stored(tmp_path, caplog, made, told):
     embedder = Somebodys(made)
@@ -970,6 +972,39 @@ def test_lists_and_longer_vectors_are_brought_to_length_one(tmp_path):
             found.append([(hit.line.message.text, hit.similarity) for hit in thread.recall("the van")])
     assert [text for text, _ in found[0]] == [text for text, _ in found[1]]
     np.testing.assert_allclose([cosine for _, cosine in found[0]], [cosine for _, cosine in found[1]], atol=0.01)
+
+
+def test_a_blank_text_is_near_to_nothing_and_no_embedder_is_asked_for_it(tmp_path):
+    asked: list[str] = []
+
+    class Naive(HashingEmbedder):
+        """Divides by lengths, as one writes it first: 0 / 0 for a text without a word."""
+
+        name = "naive"
+
+        def embed(self, texts):
+            asked.extend(texts)
+            vectors = super().embed(texts)
+            with np.errstate(invalid="ignore"):
+                return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+    call = {"id": "c1", "type": "function", "function": {"name": "color", "arguments": "{}"}}
+    with open_memory(tmp_path / "chat.db", embedder=Naive()) as memory:
+        thread = memory.thread("van")
+        thread.append(
+            [
+                {"role": "user", "content": "What color is the van?"},
+                {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "c1", "content": ""},
+                {"role": "assistant", "content": "The van is blue."},
+            ]
+        )
+        assert memory.store.unembedded_count(None) == 0
+        assert asked == ["What color is the van?", "color {}", "The van is blue."]
+        memory.thread("blank").append({"role": "user", "content": " "})
+        assert memory.store.unembedded_count(None) == 0
+        assert {hit.similarity for hit in thread.recall("blue van") if not hit.line.message.text.strip()} <= {0.0}
+        assert memory.reembed() == 5
 
 
 def test_unit_rows_stay_as_they_are_and_zeros_stay_zeros():

@@ -192,7 +192,7 @@ class Memory:
 
         May be interrupted: `embed` goes on where it stopped.
         """
-        embedded(self.embedder, [""])  # an embedder that cannot run must not cost the vectors that there are
+        self.embedder.embed([""])  # an embedder that cannot run must not cost the vectors that there are
         self.store.drop_vectors()
         self.store.put_setting("embedder", self.embedder.name)
         return self.embed(progress)

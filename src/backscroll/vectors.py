@@ -16,15 +16,26 @@ _ABOUT_ONE = 1e-3  # rows that are so near to length 1 stay as they are, to the 
 
 
 def embedded(embedder: Embedder, texts: Sequence[str]) -> Vectors:
-    """The vectors of texts.
+    """The vectors of texts; of a blank one zeros, which the embedder is not asked for.
 
-    Returns: (n, d) float32, rows of length 1, in the order of `texts`; zeros where the embedder gave zeros.
+    Returns: (n, d) float32, rows of length 1, in the order of `texts`; zeros also where the embedder gave zeros.
     Raises: EmbedderError, also where the embedder gave something else than so many rows of finite numbers.
     """
+    places = [place for place, text in enumerate(texts) if text.strip()]
+    if len(places) == len(texts):
+        return _embedded(embedder, texts)
+    said = _embedded(embedder, [texts[place] for place in places]) if places else None
+    rows = np.zeros((len(texts), embedder.dimension if said is None else said.shape[1]), np.float32)
+    if said is not None:
+        rows[places] = said
+    return rows
+
+
+def _embedded(embedder: Embedder, texts: Sequence[str]) -> Vectors:
     given = embedder.embed(texts)
     try:
         return unit_rows(given, len(texts))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise EmbedderError(
             f"the embedder {embedder.name!r} gave no vectors: {error}; its embed(texts) has to give one row of "
             "finite numbers for each text"
@@ -37,7 +48,7 @@ def unit_rows(given: Any, count: int) -> Vectors:
     Args:
         given: (count, d) numbers, as an array or as lists.
 
-    Raises: ValueError or TypeError where it is something else, or a number is not finite.
+    Raises: ValueError, TypeError or OverflowError where it is something else, or a number is not finite.
     """
     rows = np.asarray(given)
     if rows.ndim != 2 or len(rows) != count or (count and not rows.shape[1]):
@@ -45,7 +56,8 @@ def unit_rows(given: Any, count: int) -> Vectors:
     wide = rows.astype(np.float64)
     lengths = np.sqrt(np.einsum("nd,nd->n", wide, wide))  # (n,)
     if not np.isfinite(lengths).all():
-        raise ValueError("a number that is not finite")
+        place = int(np.flatnonzero(~np.isfinite(lengths))[0])
+        raise ValueError(f"row {place} has a number that is not finite, or too large to be squared")
     is_unit = np.abs(lengths - 1) < _ABOUT_ONE
     if is_unit.all():
         return rows.astype(np.float32, copy=False)
