@@ -20,6 +20,7 @@ from click.testing import CliRunner
 from backscroll.cli import main
 from backscroll.errors import NotAStoreError, NotFoundError, StoreBusyError, StoreError
 from backscroll.stores import SQLiteStore, migrations
+from backscroll.stores.lines import _SAID
 from backscroll.terms import terms
 from backscroll.types import Message, Scope, Span, Summary, ThreadKey
 
@@ -264,6 +265,10 @@ def test_lines_that_say_the_same_are_found_newest_first_however_many_lines_lie_b
             store.append(ThreadKey("bob", "boat"), [said("Hi!")])
         assert [line.row for line in store.said(KEY.user, said("Hi!"), 9)] == [100_000, 8_194, 8_191, 1]
         assert [line.row for line in store.said(KEY.user, said("Hi!"), 2)] == [100_000, 8_194]
+        assert store.said("nobody", said("Hi!"), 2) == []
+    with closing(apsw.Connection(str(tmp_path / "chat.db"))) as file:
+        plan = [row[3] for row in file.execute("EXPLAIN QUERY PLAN " + _SAID, (1, "[0]", 2, 3))]
+    assert any("lines_by_fingerprint (user_id=? AND <expr>=? AND fingerprint=?)" in step for step in plan), plan
 
 
 def _old_file(path):

@@ -222,8 +222,11 @@ def fetch(database: apsw.Connection, rows: Sequence[int]) -> list[Line]:
 
 def said(database: apsw.Connection, user_id: int, fingerprint: int, max_lines: int) -> list[Line]:
     """A user's lines that say the same, newest first."""
-    newest = database.execute("SELECT max(row) FROM lines WHERE user_id = ?", (user_id,)).get or 0
-    parts = listed(range((newest >> _PART_BITS) + 1))
+    query = "SELECT (SELECT min(row) FROM lines WHERE user_id = ?1), (SELECT max(row) FROM lines WHERE user_id = ?1)"
+    oldest, newest = database.execute(query, (user_id,)).get
+    if newest is None:
+        return []
+    parts = listed(range(oldest >> _PART_BITS, (newest >> _PART_BITS) + 1))
     return fetch(database, [row for (row,) in database.execute(_SAID, (user_id, parts, fingerprint, max_lines))])
 
 
