@@ -37,6 +37,13 @@ def test_what_is_sendable_has_every_call_answered_once_right_behind_it(chat):
     assert not waiting
 
 
+@given(chats(), chats())
+def test_messages_are_cut_the_same_whether_or_not_others_behind_them_call(chat, more):
+    behind = [*RUN, *more]  # a question first, so that it answers no call in front of it
+    assert atoms([*chat, *behind])[: len(atoms(chat))] == atoms(chat)
+    assert sendable([*chat, *behind])[: len(sendable(chat))] == sendable(chat)
+
+
 def test_a_call_and_its_results_in_any_order_are_one_atom():
     assert atoms(RUN) == [range(1), range(1, 4), range(4, 5)]
     assert is_whole(RUN[1:4])

@@ -133,6 +133,8 @@ def test_a_message_is_empty_where_a_provider_would_be_sent_nothing(message):
         result("c1", ""),
         {"role": "assistant", "content": None, "refusal": "I cannot."},
         {"role": "assistant", "content": None, "audio": {"id": "a1"}},
+        {"role": "assistant", "content": " ", "refusal": "I cannot."},
+        {**calls("c1"), "content": ""},
     ],
 )
 def test_a_message_with_anything_in_it_is_not_empty(message):
