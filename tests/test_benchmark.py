@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -150,7 +149,7 @@ def test_lines_in_bulk_are_compared_with_the_embedding_of_the_very_texts_that_th
         assert [info.lines for info in memory.threads("user")] == [LINES]
 
 
-def test_every_question_is_embedded_by_the_yardstick_once_and_in_the_order_of_the_contexts(tmp_path, history):
+def test_every_question_is_embedded_by_the_yardstick_once_and_in_the_order_of_the_contexts(tmp_path):
     asked: list[str] = []
 
     class Noting(backscroll.HashingEmbedder):
@@ -158,11 +157,12 @@ def test_every_question_is_embedded_by_the_yardstick_once_and_in_the_order_of_th
             asked.extend(texts)
             return super().embed(texts)
 
+    said = [Message("user", {"role": "user", "content": f"Van {n}?"}, f"Van {n}?") for n in range(40)]
+    history = History("vans", said, backscroll.HashingEmbedder().embed([one.text for one in said]))
     plan = Plan((40,), 0, 0, 30, 500, "hashing", yardstick=Noting(), pause_seconds=0.001)
     [found] = sizes(history, backscroll.HashingEmbedder(), plan, tmp_path, lambda lines: None)
-    apart = [place for place, text in enumerate(asked) if text == "A first question."]
-    assert apart == [0, 26], "25 questions, then 5, each behind one that is not timed"
-    assert len(asked) == 32
+    drawn, untimed = history.drawn(30, seed=40), "A first question."
+    assert asked == [untimed, *drawn[:25], untimed, *drawn[25:]]
     assert found.yardstick.p50 > 0
 
 
@@ -180,7 +180,7 @@ def test_the_pause_in_front_of_each_question_is_told(tmp_path, lines):
     assert told.exit_code == 0, told.output
     assert json.loads(out.read_text())["pause_seconds"] == 0.002
     assert "; 0.002 s of rest in front of each question; " in told.output
-    assert "asked again and again" in run("--lines", lines, "--sizes", "60", *SMALL).output
+    assert "one question behind the other" in run("--lines", lines, "--sizes", "60", *SMALL).output
     assert run("--sizes", "60", "--pause", "-1").exit_code == 2
 
 
@@ -189,8 +189,8 @@ def test_the_questions_of_a_file_are_asked_where_there_is_one(tmp_path, lines):
     rows = [{"conversation": "c", "question": f"Who has {n} boats?", "id": f"q{n}", "evidence": ["1"]} for n in (3, 4)]
     asked.write_text("\n".join(map(json.dumps, rows)))
     history = history_of(lines, backscroll.HashingEmbedder(), asked)
-    drawn = history.drawn(40, seed=1)
-    assert all({first, second} == {"Who has 3 boats?", "Who has 4 boats?"} for first, second in pairwise(drawn))
+    assert sorted(history.drawn(40, seed=1)) == ["Who has 3 boats?", "Who has 4 boats?"]
+    assert len(history.drawn(1, seed=1)) == 1
     told = run("--lines", lines, "--ask", asked, "--sizes", "60", *SMALL)
     assert told.exit_code == 0, told.output
     assert f"{LINES} lines of chat.lines.jsonl.gz, said again; 2 questions of chat.questions.jsonl" in told.output

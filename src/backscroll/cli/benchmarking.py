@@ -71,13 +71,15 @@ class _Benchmark:
 )
 @click.option("--users", type=click.IntRange(min=0), default=1000, show_default=True, help="Of a second store.")
 @click.option("--user-lines", type=click.IntRange(1, 500), default=100, show_default=True, help="Of each of them.")
-@click.option("--questions", type=click.IntRange(min=1), default=200, show_default=True, help="Asked at each size.")
+@click.option(
+    "--questions", type=click.IntRange(min=1), default=200, show_default=True, help="Asked at each size, if there are."
+)
 @click.option("--max-tokens", type=click.IntRange(min=100), default=2000, show_default=True, help="Of a context.")
 @click.option("--embedder", metavar="NAME", default=DEFAULT_EMBEDDER, show_default=True, help="Who embeds.")
 @click.option(
     "--yardstick",
     metavar="NAME",
-    help="Another embedder, measured in turns with the contexts: sentence-transformers, or as --embedder.",
+    help="Another embedder, asked 25 questions behind each 25 contexts: sentence-transformers, or as --embedder.",
 )
 @click.option(
     "--pause",
@@ -139,7 +141,7 @@ def benchmark(asked: _Benchmark) -> None:
     _print_bulk(in_bulk)
     if asked.yardstick:
         _print_ratios(found, asked.yardstick)
-    pause = f"{asked.pause:g} s of rest in front of each question" if asked.pause else "asked again and again"
+    pause = f"{asked.pause:g} s of rest in front of each question" if asked.pause else "one question behind the other"
     click.echo(f"{history.about}; {embedder.name}; {pause}; load average {_plain(load)} at the start")
 
 

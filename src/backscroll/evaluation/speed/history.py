@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import accumulate, count, cycle, islice, product
+from itertools import accumulate, count, islice, product
 from pathlib import Path
 
 import numpy as np
@@ -52,14 +52,14 @@ class History:
     vectors: Vectors
     questions: Sequence[str] = ()
 
-    def drawn(self, count: int, seed: int) -> list[str]:
-        """So many of the questions, by chance; else the first words of messages, as someone comes back to them.
+    def drawn(self, most: int, seed: int) -> list[str]:
+        """So many of the questions by chance, each once, or all; else of the first words of messages.
 
-        None is asked again before all were: the embedder remembers the newest.
+        None twice: the embedder remembers the newest texts, and the yardstick none.
         """
-        texts = self.questions or [" ".join(one.text.split()[:_ASKED_WORDS]) for one in self.messages]
-        shuffled = random.Random(seed).sample(texts, len(texts))  # noqa: S311
-        return list(islice(cycle(shuffled), count))
+        said = self.questions or [" ".join(one.text.split()[:_ASKED_WORDS]) for one in self.messages]
+        different = list(dict.fromkeys(said))
+        return random.Random(seed).sample(different, min(most, len(different)))  # noqa: S311
 
     def threads(self, lines: int, begin: int = 0, each: int = THREAD_LINES) -> Threads:
         """Threads of `each` lines with their vectors, from line number `begin` up to `lines`."""

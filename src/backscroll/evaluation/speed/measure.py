@@ -57,9 +57,9 @@ class Plan:
     Attributes:
         sizes: lines of the one user, growing.
         users, user_lines: of the store with many users.
-        questions: how many are asked at each size.
+        questions: how many are asked at each size, where there are so many.
         embedder: the name that a store which is asked is opened by, in this process and in another.
-        yardstick: embeds the same questions, in turns with the contexts; None for no comparison.
+        yardstick: embeds the same questions, 25 behind 25 contexts; None for no comparison.
         pause_seconds: of rest in front of each question, as between the turns of a chat; 0 asks again and again.
     """
 
@@ -177,9 +177,10 @@ def _measured(history: History, embedder: Embedder, plan: Plan, path: Path, size
     questions = history.drawn(plan.questions, seed=lines)
     disk = sum(file.stat().st_blocks * 512 for file in _files(path))
     cold = _cold(path, user, questions[0], plan)
+    asking = user if users == 1 else None
     with api.open(path, embedder=plan.embedder) as memory:  # by name, as users do: it then remembers its newest texts
-        asking = user if users == 1 else None
         watch = _asked(memory, asking, questions, plan, Stopwatch())
+    with api.open(path, embedder=plan.embedder) as memory:  # anew: the questions are remembered
         work = _asked(memory, asking, questions, replace(plan, yardstick=None), Stopwatch(time.thread_time))
         singles = _singles(memory.thread(f"singles at {lines}", user), history, embedder, plan)
     own = ("own", "mapped")
