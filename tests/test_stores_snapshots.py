@@ -1,11 +1,13 @@
 """Columns kept beside the store: the next process begins with them, and trusts the store."""
 
+import itertools
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import apsw
@@ -244,7 +246,8 @@ def test_columns_come_back_as_they_were_written_and_grow_in_memory_alone(tmp_pat
     snapshot.write(tmp_path / "c", {"row": 7, "who": "Zoë"}, names)
     before = (tmp_path / "c").read_bytes()
     assert snapshot.state_of(tmp_path / "c") == {"row": 7, "who": "Zoë"}
-    found = snapshot.mapped(tmp_path / "c")
+    state, found = snapshot.mapped(tmp_path / "c")
+    assert state == {"row": 7, "who": "Zoë"}
     assert {name: column.values.tolist() for name, column in found.items()} == {
         "one": [3.5, 4.5],
         "rows": rows.tolist(),
@@ -256,6 +259,33 @@ def test_columns_come_back_as_they_were_written_and_grow_in_memory_alone(tmp_pat
     assert (found["rows"].values[4:] == 9).all()
     assert found["rows"].nbytes > 0 == found["one"].nbytes
     assert (tmp_path / "c").read_bytes() == before
+
+
+def test_what_was_noted_and_the_columns_are_of_one_file_while_others_take_its_place(tmp_path):
+    path, is_done = tmp_path / "c", threading.Event()
+
+    def write(count: int) -> None:
+        snapshot.write(tmp_path / "new", {"row": count}, {"row": Column(np.arange(count), count)})
+        (tmp_path / "new").replace(path)
+
+    def keep_writing() -> None:
+        for count in itertools.cycle(range(1, 50)):
+            if is_done.is_set():
+                return
+            write(count)
+
+    write(1)
+    writer = threading.Thread(target=keep_writing)
+    writer.start()
+    try:
+        seen = set()
+        while len(seen) < 20:
+            state, columns = snapshot.mapped(path)
+            assert columns["row"].values.tolist() == list(range(state["row"]))
+            seen.add(state["row"])
+    finally:
+        is_done.set()
+        writer.join()
 
 
 WRITER = """

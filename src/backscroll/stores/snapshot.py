@@ -15,7 +15,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -51,38 +51,44 @@ def write(path: Path, state: Mapping[str, Any], columns: Columns) -> None:
 
 def state_of(path: Path) -> dict[str, Any] | None:
     """What the writer noted; None where the file is none, or is cut off."""
-    head = _head(path)
-    return None if head is None else head["state"]
+    try:
+        with path.open("rb") as file:
+            return _head(file)["state"]  # type: ignore[no-any-return]
+    except (OSError, ValueError):
+        return None
 
 
-def mapped(path: Path) -> dict[str, Column[Any]]:
-    """The columns of a file; what is changed in them stays in memory. Raises: OSError, ValueError."""
-    head = _head(path)
-    if head is None:
-        raise ValueError(f"{path} holds no columns")
-    file = np.asarray(np.memmap(path, np.uint8, "c"))  # an array of its own kind would be slower
+def mapped(path: Path) -> tuple[dict[str, Any], dict[str, Column[Any]]]:
+    """What the writer noted, and the columns; what is changed in them stays in memory.
+
+    Both are of one file, also where another takes its place meanwhile.
+
+    Raises: OSError; ValueError where the file is none, or is cut off.
+    """
+    with path.open("rb") as opened:
+        head = _head(opened)
+        file = np.asarray(np.memmap(opened, np.uint8, "c"))  # an array of its own kind would be slower
     columns = {}
     for name, (kind, width, count, capacity, offset) in head["columns"].items():
         start = head["begin"] + offset
         stop = start + capacity * max(width, 1) * np.dtype(kind).itemsize
         shape = (capacity, width) if width else (capacity,)
         columns[name] = Column(file[start:stop].view(kind).reshape(shape), count, is_mapped=True)
-    return columns
+    return head["state"], columns
 
 
-def _head(path: Path) -> dict[str, Any] | None:
-    try:
-        with path.open("rb") as file:
-            start = file.read(len(_MAGIC) + 8)
-            length = int.from_bytes(start[len(_MAGIC) :], "little")
-            if not start.startswith(_MAGIC) or length > path.stat().st_size:
-                return None
-            head: dict[str, Any] = json.loads(file.read(length))
-    except (OSError, ValueError):
-        return None
+def _head(file: BinaryIO) -> dict[str, Any]:
+    size = os.fstat(file.fileno()).st_size
+    start = file.read(len(_MAGIC) + 8)
+    length = int.from_bytes(start[len(_MAGIC) :], "little")
+    if not start.startswith(_MAGIC) or length > size:
+        raise ValueError("no columns are in the file")
+    head: dict[str, Any] = json.loads(file.read(length))
     head["begin"] = _aligned(len(start) + length)
     ends = [o + c * max(w, 1) * np.dtype(kind).itemsize for kind, w, _, c, o in head["columns"].values()]
-    return head if path.stat().st_size >= head["begin"] + max(ends, default=0) else None
+    if size < head["begin"] + max(ends, default=0):
+        raise ValueError("the columns in the file are cut off")
+    return head
 
 
 def _aligned(size: int) -> int:

@@ -63,16 +63,17 @@ class Snapshots:
     def begun(self, database: apsw.Connection, user_id: int, user: str, deletions: int) -> Held | None:
         """The columns that a snapshot holds; None where there is none that fits the store."""
         path = self._path(user_id)
-        state = snapshot.state_of(path)
-        if state is None:
+        try:
+            state, kept = snapshot.mapped(path)
+        except (OSError, ValueError):  # there is none, or it was removed since
             return None
         if state["deletions"] != deletions or state["marks"] != _marks(database, user_id, state):
             _remove(path)
             return None
         columns = Columns(user_id, user)
         try:
-            columns.take(snapshot.mapped(path), state["speakers"], state["roles"])
-        except (OSError, ValueError, KeyError):  # replaced or removed since
+            columns.take(kept, state["speakers"], state["roles"])
+        except KeyError:  # it has not all that these columns have
             return None
         count = len(columns.row) + columns.passages
         return Held(columns, deletions, row=state["row"], next_vector=state["next_vector"], kept=count)
